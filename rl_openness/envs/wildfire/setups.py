@@ -1,0 +1,149 @@
+"""The shipped worlds by name (specification parts 8 and 13), and how a user changes them or brings an own one.
+
+A name is `[family/]grid/setup`, e.g. `3x3/S3` or `upstream/4x4/S1`; without a family it is `living`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from rl_openness.envs.wildfire.config import WildfireConfig
+from rl_openness.envs.wildfire.env import AtEnd, WildfireEnv
+from rl_openness.errors import UserError, nearest
+
+DEFAULT_FAMILY = "living"
+
+
+@cache
+def _data(name: str) -> Any:
+    return json.loads(resources.files(__package__).joinpath(name).read_text())
+
+
+def setup_names() -> list[str]:
+    """Names without a family: 2x3/S0 ... 5x5/S3."""
+    data = _data("setups.json")
+    return [f"{grid}/{setup}" for grid in data["grids"] for setup in data["setups"]]
+
+
+def family_names() -> list[str]:
+    """living, upstream"""
+    return sorted(_data("setups.json")["families"])
+
+
+def split_name(setup: str) -> tuple[str, str]:
+    """`(family, grid/setup)` of a full or short name. Raises UserError, with the nearest name, for an unknown one."""
+    head, _, tail = setup.partition("/")
+    family, short = (head, tail) if head in family_names() else (DEFAULT_FAMILY, setup)
+    if short not in setup_names():
+        raise UserError(f"unknown setup {setup!r}{nearest(short, setup_names())}")
+    return family, short
+
+
+def set_by_path(data: dict[str, Any], path: str, value: Any) -> None:
+    """Set `a.b.c` in nested dictionaries, making groups as needed."""
+    *groups, last = path.split(".")
+    for group in groups:
+        data = data.setdefault(group, {})
+    data[last] = value
+
+
+def setup_data(setup: str) -> dict[str, Any]:
+    """The plain, unchecked configuration of a shipped setup."""
+    family, short = split_name(setup)
+    data = _data("setups.json")
+    grid, _, level = short.partition("/")
+    config: dict[str, Any] = json.loads(json.dumps(data["common"]))
+    for layer in (data["grids"][grid], data["setups"][level], data["families"][family]):
+        for path, value in layer.items():
+            set_by_path(config, path, value)
+    return config
+
+
+def resize_team(config: dict[str, Any], size: int) -> None:
+    """Keep the first `size` agents; further ones repeat the configured positions, powers and ranges in order."""
+    if size < 1:
+        raise UserError(f"team_size must be at least 1, not {size}")
+    agent = config["agent"]
+    for name in ("agents", "fire_reduction_power", "attack_range"):
+        agent[name] = [agent[name][i % len(agent[name])] for i in range(size)]
+
+
+def wildfire_config(
+    setup: str | None = None,
+    *,
+    config: Mapping[str, Any] | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    team_size: int | None = None,
+) -> WildfireConfig:
+    """A checked world: a shipped `setup` or an own `config` (a mapping, or the path of a YAML file with the fields of
+    `WildfireConfig`), then `team_size`, then `overrides` with dotted keys such as `fire.burnout_probability`.
+
+    Raises UserError naming the field that is wrong.
+    """
+    if (setup is None) == (config is None):
+        raise UserError("wildfire needs either `setup` (a shipped name) or `config` (an own world), and not both")
+    if setup is not None:
+        data = setup_data(setup)
+    elif isinstance(config, str):
+        path = Path(config)
+        if not path.is_file():
+            raise UserError(f"wildfire config {config!r}: no such file")
+        data = yaml.safe_load(path.read_text())
+    else:
+        data = json.loads(json.dumps(config))
+    if team_size is not None:
+        resize_team(data, team_size)
+    for key, value in (overrides or {}).items():
+        set_by_path(data, key, value)
+    try:
+        return WildfireConfig.model_validate(data)
+    except ValidationError as error:
+        raise UserError(_first_problem(error)) from None
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    group = problem["loc"][0] if problem["loc"] else None
+    if problem["type"] == "extra_forbidden":
+        field = WildfireConfig.model_fields.get(str(group))
+        inner = getattr(field.annotation, "model_fields", None) if field and len(problem["loc"]) > 1 else None
+        known = inner if inner else WildfireConfig.model_fields
+        return f"wildfire has no field {where!r}{nearest(str(problem['loc'][-1]), known)}"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"wildfire field {where!r}: {message}" if where else f"wildfire: {message}"
+
+
+def make_wildfire(
+    num_copies: int = 1,
+    *,
+    setup: str | None = None,
+    config: Mapping[str, Any] | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    team_size: int | None = None,
+    at_end: AtEnd = "reset",
+) -> WildfireEnv:
+    """B copies of a world; arguments as for `wildfire_config` (no argument: the setup 3x3/S3)."""
+    if setup is None and config is None:
+        setup = "3x3/S3"
+    world = wildfire_config(setup, config=config, overrides=overrides, team_size=team_size)
+    return WildfireEnv(world, num_copies, at_end=at_end)
+
+
+def exact_optimum(setup: str | None, *, changed: bool = False) -> float | None:
+    """Best achievable mean return of a `living` setup (exact dynamic programming, full information); else None.
+
+    `changed`: the world has overrides or another team, so the number would not hold.
+    """
+    if setup is None or changed:
+        return None
+    family, short = split_name(setup)
+    return float(_data("optimum.json")[short]) if family == "living" else None

@@ -1,0 +1,19 @@
+"""Mistakes of a user, told in one line: what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something the user can mend; the command line prints it without a traceback and exits with code 2."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """'; did you mean 'x'?' for the closest known name, else the known names, ready to append to a message."""
+    options = sorted(known)
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(options)}" if options else ""

@@ -1,0 +1,22 @@
+"""One protocol for everything that decides: hand-written rules, trained checkpoints, teammates."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from rl_openness.envs.base import Int, PackedObs
+from rl_openness.envs.draws import DecisionDraws
+
+
+class Policy(ABC):
+    """Decides for every member of every copy at once."""
+
+    name: str
+
+    @abstractmethod
+    def act(self, obs: PackedObs, draws: DecisionDraws | None = None) -> Int:
+        """Choices int64 [M], one per member row: j >= 0 its j-th pair, `NO_OP` for no-op and for away members.
+
+        `draws` are the step's random numbers (`env.draws()`); without them a policy that needs any takes fresh,
+        unrepeatable ones. Recurrent policies keep their state between calls and follow `obs.carry`.
+        """
