@@ -255,5 +255,3 @@ class OpenVectorEnv(ABC):
     def draws(self) -> DecisionDraws:
         """The current step's random numbers for a policy."""
         return DecisionDraws(self.decision_keys())
-
-

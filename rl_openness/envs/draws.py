@@ -29,6 +29,7 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _S27, _S30, _S31, _S11 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(11)
 _UNIT = 2.0**-53
+_POLICY_OFFSET = np.uint64(int(POLICY) * int(_STREAM) % 2**64)  # a product of NumPy scalars would warn of its overflow
 
 
 @njit(cache=True)
@@ -101,9 +102,10 @@ class DecisionDraws:
         self, copy: NDArray[np.int64], agent: NDArray[np.int64], option: NDArray[np.int64] | int = 0
     ) -> NDArray[np.float64]:
         """Numbers in [0, 1), one per row: for `option` (any int64 >= 0) of agent `agent` in copy `copy`."""
-        key = self.keys[copy] + POLICY * _STREAM + agent.astype(np.uint64) * _INDEX
-        index = np.asarray(option).astype(np.uint64) * _INDEX + _STREAM
-        return (_mix_array(_mix_array(key) + index) >> _S11) * _UNIT
+        key = self.keys[copy] + _POLICY_OFFSET + agent.astype(np.uint64) * _INDEX
+        index = np.atleast_1d(option).astype(np.uint64) * _INDEX + _STREAM  # 1-d: scalars warn of overflow
+        number: NDArray[np.float64] = (_mix_array(_mix_array(key) + index) >> _S11).astype(np.float64) * _UNIT
+        return number
 
     def gumbel(
         self, copy: NDArray[np.int64], agent: NDArray[np.int64], option: NDArray[np.int64] | int = 0

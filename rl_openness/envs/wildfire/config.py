@@ -26,7 +26,7 @@ class FireConfig(_Group):
     """H x W sizes: the attack power a cell needs; 0 = cannot burn."""
     lit: list[list[bool]]
     """H x W: burning at reset."""
-    num_fire_states: int = Field(5, ge=4)
+    num_fire_states: int = Field(default=5, ge=4)
     """N; intensity N - 1 = burnt out, N - 2 = about to burn out."""
     intensity_increase_probability: Probability
     intensity_decrease_probability: Probability
@@ -37,7 +37,7 @@ class FireConfig(_Group):
     """Plain spread: probability per burning 4-neighbour. Directional: speed, with the three fields below."""
     max_spread_rate: float = 1.0
     cell_size: float = 1.0
-    wind_direction: float = Field(0.0, ge=0.0, le=2 * math.pi)
+    wind_direction: float = Field(default=0.0, ge=0.0, le=2 * math.pi)
     random_ignition_probability: Probability
     ignition_temp: Grid
     """H x W: intensity given on ignition and at reset, in 1..N-2."""
@@ -115,7 +115,7 @@ class ViewConfig(_Group):
     """Ours: an agent with no suppressant is away (the environment plays its no-op, a refill attempt)."""
     end_when_clear: bool = True
     """Ours: false = an episode never terminates, it always runs to `max_steps` (part 13)."""
-    max_steps: int | None = Field(100, ge=1)
+    max_steps: int | None = Field(default=100, ge=1)
 
 
 class WildfireConfig(_Group):

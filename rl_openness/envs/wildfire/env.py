@@ -184,7 +184,10 @@ class WildfireEnv(OpenVectorEnv):
 
     def _own_draws(self) -> Draws:
         state = self._state
-        draws = Draws(np.empty((self.num_copies, 3, state.fire.shape[1])), np.empty((self.num_copies, 5, *state.suppressant.shape[1:])))
+        draws = Draws(
+            np.empty((self.num_copies, 3, state.fire.shape[1])),
+            np.empty((self.num_copies, 5, *state.suppressant.shape[1:])),
+        )
         with np.errstate(over="ignore"):  # the hash wraps, which NumPy reports when the JIT is off
             draw_step(state.seed, state.episode, state.step, draws.field, draws.agent)
         return draws

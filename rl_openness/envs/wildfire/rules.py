@@ -9,7 +9,7 @@ array of the tuples it passes, so a call per copy would cost more than the rule.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -20,7 +20,7 @@ from rl_openness.envs.draws import AGENT, FIELD, step_key, uniform
 EVENTS = ("putouts", "burnouts", "ignitions", "ran_dry", "refilled", "bad_attacks", "fights")
 PUTOUTS, BURNOUTS, IGNITIONS, RAN_DRY, REFILLED, BAD_ATTACKS, FIGHTS = range(7)
 
-_FLAGS = {"cache": True, "nogil": True, "error_model": "numpy"}
+_FLAGS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
 
 
 class Rules(NamedTuple):
@@ -184,10 +184,11 @@ def use_suppressant(rules, state, draws, out, target):
     suppressant, draw, events = state.suppressant, draws.agent, out.events
     for b in range(target.shape[0]):
         for i in range(target.shape[1]):
-            if target[b, i] < 0 or draw[b, 0, i] >= rules.p_use:
-                continue
-            suppressant[b, i] = max(suppressant[b, i] - 1, 0)
-            if suppressant[b, i] <= 0:
+            used = target[b, i] >= 0 and draw[b, 0, i] < rules.p_use
+            if used:
+                suppressant[b, i] -= 1
+            suppressant[b, i] = max(suppressant[b, i], 0)  # also without use: a negative capacity bonus can go below
+            if used and suppressant[b, i] <= 0:
                 events[RAN_DRY, b] += 1
 
 
