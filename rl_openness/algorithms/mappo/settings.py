@@ -1,0 +1,93 @@
+"""Settings of MAPPO and of PLATO's networks: the only truth, from which RLlib's configuration and YAML derive.
+
+Fields that RLlib knows keep RLlib's names. Defaults and their sources: specification `plato.md`, section 5.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Positive = Annotated[float, Field(gt=0.0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Statistic = Literal["mean", "std", "min", "max", "sum", "median", "count"]
+
+
+class MappoSettings(BaseModel):
+    """Clipped policy optimisation with a centralised critic, one set of weights for all agents."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    num_envs_per_env_runner: int = Field(64, ge=1)
+    """Copies of the environment that one runner steps together."""
+    train_batch_size_per_learner: int = Field(1024, ge=1)
+    """Team-steps (steps of the environment) per update and learner."""
+    minibatch_size: int = Field(256, ge=1)
+    """Team-steps per gradient step."""
+    num_epochs: int = Field(10, ge=1)
+    lr: Positive = 5e-4
+    adam_epsilon: Positive = 1e-5
+    gamma: Fraction = 0.99
+    lambda_: Fraction = 0.95
+    clip_param: Positive = 0.2
+    """Range of the probability ratio, and of a value's move in normalised space."""
+    vf_loss_coeff: float = Field(1.0, ge=0.0)
+    huber_delta: Positive = 10.0
+    entropy_coeff: float = Field(0.01, ge=0.0)
+    grad_clip: Positive | None = 10.0
+    """Largest gradient norm, of the actor and of the critic apart; null = no clipping."""
+    value_norm: bool = True
+    """Learn values of normalised targets (running mean and standard deviation)."""
+    horizon_as_terminal: bool = False
+    """Treat the time limit as an end of the world instead of bootstrapping from the last state."""
+    max_seq_len: int = Field(20, ge=1)
+    """Steps of a training window where the policy has memory."""
+
+    @model_validator(mode="after")
+    def _sizes(self) -> Self:
+        if self.minibatch_size > self.train_batch_size_per_learner:
+            raise ValueError(
+                f"minibatch_size ({self.minibatch_size}) must not exceed train_batch_size_per_learner "
+                f"({self.train_batch_size_per_learner})"
+            )
+        return self
+
+
+class PlatoSettings(MappoSettings):
+    """PLATO: a pointer actor (query over the team, keys over the tasks) and a graph-convolutional critic."""
+
+    hidden: int = Field(64, ge=1)
+    query: Literal["stats", "agent_pointer"] = "stats"
+    """How an agent sums up its team: statistics of the rows, or attention over them (paper, Lemma 3)."""
+    query_include_self: bool = True
+    """Statistics only: append the agent's own row. The paper's strict form does not."""
+    stats: Annotated[tuple[Statistic, ...], Field(min_length=1)] = ("mean", "std", "min", "max")
+    frame: Literal["absolute", "relative", "both"] = "both"
+    task_extras: bool = True
+    """Append features of the agent-task pair that are not coordinates (power deficit) to a task's row."""
+    encoder: Literal["mlp", "lstm"] = "mlp"
+    """`lstm`: memory on the query path; keys stay memoryless."""
+    absent_state: Literal["update", "hold", "reset"] = "update"
+    """LSTM only: what an away agent's state does."""
+    scorer: Literal["additive", "dot"] = "additive"
+    dot_scaled: bool = True
+    """Dot scorer only: divide by the square root of `hidden`."""
+    noop: Literal["feature_row", "learned_key", "zeros"] = "feature_row"
+    """The no-op's key: a learned task row through the key encoder, a learned key, or the encoding of a zero row."""
+    critic_edges: Literal["complete", "actions"] = "complete"
+    gcn_norm: Literal["sym_selfloop", "sym", "mean"] = "sym_selfloop"
+    gcn_layers: int = Field(2, ge=1)
+
+    @model_validator(mode="after")
+    def _no_memory(self) -> Self:
+        if self.encoder == "mlp" and self.absent_state != "update":
+            raise ValueError(f"absent_state = {self.absent_state} needs encoder = lstm")
+        return self
+
+
+PLATO_VARIANTS: dict[str, dict[str, Any]] = {
+    "plato": {},
+    "plato-strict": {"query_include_self": False, "frame": "absolute", "task_extras": False},
+}
+"""Named sets of defaults; `plato-strict` is the form of the paper."""

@@ -1,0 +1,166 @@
+"""What the networks read: parameter-free matrices derived from a `PackedObs`, once per rollout.
+
+`ActorInputs` has one *decider* row per agent that thinks: without memory only present agents with a choice, with memory
+every member. `CriticInputs` has the nodes of the global state. Both are ragged over team-steps and can be cut to any
+selection of them, which is how minibatches are made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_openness.envs.base import PackedObs
+from rl_openness.nn.segments import gather_segments, segment_ids
+
+
+@dataclass(frozen=True)
+class TeamTensors:
+    """A `PackedObs` as tensors (float rows in any floating dtype), with the copy of every row."""
+
+    num_copies: int
+    agent_rows: Tensor
+    present: Tensor
+    carry: Tensor
+    agent_ptr: Tensor
+    agent_copy: Tensor
+    task_rows: Tensor
+    task_ptr: Tensor
+    task_copy: Tensor
+    pair_agent: Tensor
+    pair_task: Tensor
+    pair_rows: Tensor
+    pair_ptr: Tensor
+    see_ptr: Tensor | None = None
+    see_agent: Tensor | None = None
+
+    @classmethod
+    def from_obs(cls, obs: PackedObs, dtype: torch.dtype = torch.float32) -> TeamTensors:
+        """Shares memory with the observation where the dtype allows."""
+
+        def rows(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(array).to(dtype)
+
+        agent_ptr, task_ptr = torch.from_numpy(obs.agent_ptr), torch.from_numpy(obs.task_ptr)
+        return cls(
+            num_copies=obs.num_copies,
+            agent_rows=rows(obs.agent_rows),
+            present=torch.from_numpy(obs.present),
+            carry=torch.from_numpy(obs.carry),
+            agent_ptr=agent_ptr,
+            agent_copy=segment_ids(agent_ptr),
+            task_rows=rows(obs.task_rows),
+            task_ptr=task_ptr,
+            task_copy=segment_ids(task_ptr),
+            pair_agent=torch.from_numpy(obs.pair_agent),
+            pair_task=torch.from_numpy(obs.pair_task),
+            pair_rows=rows(obs.pair_rows),
+            pair_ptr=torch.from_numpy(obs.pair_ptr),
+            see_ptr=None if obs.see_ptr is None else torch.from_numpy(obs.see_ptr),
+            see_agent=None if obs.see_agent is None else torch.from_numpy(obs.see_agent),
+        )
+
+
+@dataclass(frozen=True)
+class ActorInputs:
+    """Deciders D of S team-steps, their open pairs P, and (agent pointer only) the rows V of whom each one sees."""
+
+    step_ptr: Tensor
+    """[S + 1] deciders of each team-step."""
+    member: Tensor
+    """[D] row of the member in the `PackedObs` this was made from."""
+    decides: Tensor
+    """[D] bool: present and with at least one pair."""
+    query_rows: Tensor
+    """[D, .]"""
+    pair_ptr: Tensor
+    """[D + 1]"""
+    key_rows: Tensor
+    """[P, .]"""
+    seen_ptr: Tensor | None = None
+    """[D + 1]"""
+    seen_rows: Tensor | None = None
+    """[V, .]"""
+
+    @property
+    def owner(self) -> Tensor:
+        """[P] decider of each pair."""
+        return segment_ids(self.pair_ptr)
+
+    def select(self, steps: Tensor) -> tuple[ActorInputs, Tensor]:
+        """The inputs of some team-steps, in that order, and the decider rows they were taken from."""
+        deciders, step_ptr = gather_segments(self.step_ptr, steps)
+        pairs, pair_ptr = gather_segments(self.pair_ptr, deciders)
+        seen_ptr = seen_rows = None
+        if self.seen_ptr is not None and self.seen_rows is not None:
+            seen, seen_ptr = gather_segments(self.seen_ptr, deciders)
+            seen_rows = self.seen_rows.index_select(0, seen)
+        selected = ActorInputs(
+            step_ptr=step_ptr,
+            member=self.member.index_select(0, deciders),
+            decides=self.decides.index_select(0, deciders),
+            query_rows=self.query_rows.index_select(0, deciders),
+            pair_ptr=pair_ptr,
+            key_rows=self.key_rows.index_select(0, pairs),
+            seen_ptr=seen_ptr,
+            seen_rows=seen_rows,
+        )
+        return selected, deciders
+
+    def to(self, device: torch.device | str) -> ActorInputs:
+        """On another device."""
+        return _to_device(self, device)
+
+
+@dataclass(frozen=True)
+class CriticInputs:
+    """Nodes of S team-steps: present agents N, all tasks X, and (`critic_edges: actions`) edges E between them."""
+
+    agent_ptr: Tensor
+    agent_rows: Tensor
+    task_ptr: Tensor
+    task_rows: Tensor
+    edge_ptr: Tensor | None = None
+    """[N + 1] edges of each agent row."""
+    edge_task: Tensor | None = None
+    """[E] row of `task_rows`."""
+
+    @property
+    def num_steps(self) -> int:
+        """S"""
+        return len(self.agent_ptr) - 1
+
+    def select(self, steps: Tensor) -> CriticInputs:
+        """The nodes of some team-steps, in that order."""
+        agents, agent_ptr = gather_segments(self.agent_ptr, steps)
+        tasks, task_ptr = gather_segments(self.task_ptr, steps)
+        edge_ptr = edge_task = None
+        if self.edge_ptr is not None and self.edge_task is not None:
+            edges, edge_ptr = gather_segments(self.edge_ptr, agents)
+            moved = self.task_ptr.index_select(0, steps) - task_ptr[:-1]
+            shift = torch.repeat_interleave(torch.repeat_interleave(moved, agent_ptr.diff()), edge_ptr.diff())
+            edge_task = self.edge_task.index_select(0, edges) - shift
+        return CriticInputs(
+            agent_ptr=agent_ptr,
+            agent_rows=self.agent_rows.index_select(0, agents),
+            task_ptr=task_ptr,
+            task_rows=self.task_rows.index_select(0, tasks),
+            edge_ptr=edge_ptr,
+            edge_task=edge_task,
+        )
+
+    def to(self, device: torch.device | str) -> CriticInputs:
+        """On another device."""
+        return _to_device(self, device)
+
+
+_Inputs = TypeVar("_Inputs", ActorInputs, CriticInputs)
+
+
+def _to_device(inputs: _Inputs, device: torch.device | str) -> _Inputs:
+    moved = {f.name: getattr(inputs, f.name) for f in fields(inputs)}
+    return replace(inputs, **{name: value.to(device) for name, value in moved.items() if value is not None})

@@ -1,0 +1,69 @@
+"""What a runner hands over: one packed rollout of T steps of B copies. No Ray in here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_openness.envs.base import Float, Int, PackedObs, concatenate
+
+
+@dataclass(frozen=True, eq=False)
+class RolloutChunk:
+    """T x B team-steps, time-major: team-step s = t * B + b. Members M are summed over all team-steps.
+
+    A plain class, not a dict or tuple: RLlib flattens those.
+    """
+
+    num_steps: int
+    """T"""
+    num_copies: int
+    """B"""
+    obs: PackedObs
+    """T * B team-steps; `carry` names rows of this matrix, -1 = new or first step of the chunk."""
+    choices: Int
+    """[M]"""
+    log_probs: Float
+    """[M] of the choices when they were made; 0 where there was nothing to choose."""
+    team_reward: NDArray[np.float64]
+    """[T, B]"""
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    """[T, B] each"""
+    boot: PackedObs
+    """[B] what followed the last step (a new episode's start where one ended)."""
+    final: PackedObs | None
+    """Last observations of truncated episodes, to bootstrap from."""
+    final_step: Int
+    """Team-step of each."""
+    window: int
+    """Steps of a training window; memory is stored at each window's first step."""
+    memory: Float | None
+    """[sum of members at window starts, width] state that entered those steps, in order of steps and members."""
+
+    def __len__(self) -> int:
+        return self.env_steps()
+
+    def env_steps(self) -> int:
+        """T * B"""
+        return self.num_steps * self.num_copies
+
+    def agent_steps(self) -> int:
+        """Steps of present agents."""
+        return int(self.obs.present.sum())
+
+
+def join_steps(steps: list[PackedObs]) -> PackedObs:
+    """T observations of B copies as one of T * B team-steps, with `carry` naming its rows (-1 in the first step)."""
+    joined = concatenate(steps)
+    carry = joined.carry.copy()
+    row = 0
+    before = -1
+    for obs in steps:
+        members = slice(row, row + len(obs.present))
+        carry[members] = np.where((obs.carry >= 0) & (before >= 0), obs.carry + before, -1)
+        before, row = row, members.stop
+    object.__setattr__(joined, "carry", carry)
+    return joined

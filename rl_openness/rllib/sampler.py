@@ -1,0 +1,114 @@
+"""Steps a batched environment with a network and collects rollouts. No Ray in here, so it is tested without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rl_openness.envs.base import OpenVectorEnv, PackedObs, StepResult
+from rl_openness.nn.acting import Decider
+from rl_openness.rllib.chunk import RolloutChunk, join_steps
+
+
+class Sampler:
+    """Owns the environment, the memory of its members, and the books on running episodes.
+
+    `state()` and `set_state()` make sampling continue exactly: observations are derived from the environment's state,
+    and all randomness is counter-based.
+    """
+
+    def __init__(self, env: OpenVectorEnv, *, window: int) -> None:
+        self.env, self.window = env, window
+        self.restart()
+
+    def restart(self, seeds: NDArray[np.int64] | None = None) -> None:
+        """Begin new episodes in all copies."""
+        self.env.reset(seeds)
+        self._obs = self.env.observe()
+        self._memory: torch.Tensor | None = None
+        self._returns = np.zeros(self.env.num_copies)
+        self._lengths = np.zeros(self.env.num_copies, dtype=np.int64)
+        self._events: dict[str, NDArray[np.int64]] = {}
+        self._finished: list[dict[str, float]] = []
+
+    def collect(self, network: Decider, num_steps: int, *, explore: bool = True) -> RolloutChunk:
+        """`num_steps` steps of all copies."""
+        steps: list[PackedObs] = []
+        choices, log_probs, rewards, terminated, truncated, memories = [], [], [], [], [], []
+        finals: list[PackedObs] = []
+        final_steps: list[NDArray[np.int64]] = []
+        copies = self.env.num_copies
+        for t in range(num_steps):
+            decision = network.act(self._obs, self.env.draws(), self._memory, explore=explore)
+            if decision.memory_in is not None and t % self.window == 0:
+                memories.append(decision.memory_in.numpy())
+            result = self.env.step(decision.choices)
+            steps.append(self._obs)
+            choices.append(decision.choices)
+            log_probs.append(decision.log_probs)
+            rewards.append(result.team_reward)
+            terminated.append(result.terminated)
+            truncated.append(result.truncated)
+            if result.final_obs is not None:
+                cut = np.flatnonzero((result.truncated & ~result.terminated)[result.ended])
+                finals.append(result.final_obs.select(cut))
+                final_steps.append(t * copies + result.ended[cut])
+            self._keep_books(result)
+            self._obs, self._memory = self.env.observe(), decision.memory
+        return RolloutChunk(
+            num_steps=num_steps,
+            num_copies=copies,
+            obs=join_steps(steps),
+            choices=np.concatenate(choices),
+            log_probs=np.concatenate(log_probs),
+            team_reward=np.stack(rewards),
+            terminated=np.stack(terminated),
+            truncated=np.stack(truncated),
+            boot=self._obs,
+            final=join_steps(finals) if finals else None,
+            final_step=np.concatenate(final_steps) if final_steps else np.empty(0, dtype=np.int64),
+            window=self.window,
+            memory=np.concatenate(memories) if memories else None,
+        )
+
+    def _keep_books(self, result: StepResult) -> None:
+        self._returns += result.team_reward
+        self._lengths += 1
+        for name, counts in result.events.items():
+            self._events[name] = self._events.get(name, 0) + counts
+        for copy in result.ended:
+            events = {name: float(counts[copy]) for name, counts in self._events.items()}
+            self._finished.append({"return": self._returns[copy], "length": float(self._lengths[copy]), **events})
+        self._returns[result.ended] = 0.0
+        self._lengths[result.ended] = 0
+        for counts in self._events.values():
+            counts[result.ended] = 0
+
+    def finished_episodes(self) -> list[dict[str, float]]:
+        """Episodes that ended since the last call: return, length, and the sum of every event."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def state(self) -> dict[str, Any]:
+        """Plain arrays in nested dictionaries."""
+        return {
+            "env": self.env.get_state(),
+            "memory": None if self._memory is None else self._memory.numpy().copy(),
+            "returns": self._returns.copy(),
+            "lengths": self._lengths.copy(),
+            "events": {name: counts.copy() for name, counts in self._events.items()},
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        self.env.set_state(state["env"])
+        self._obs = self.env.observe()
+        self._memory = None if state["memory"] is None else torch.from_numpy(np.array(state["memory"]))
+        self._returns = np.array(state["returns"])
+        self._lengths = np.array(state["lengths"])
+        self._events = {name: np.array(counts) for name, counts in state["events"].items()}
+        self._finished = []
