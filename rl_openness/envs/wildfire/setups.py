@@ -43,15 +43,18 @@ def split_name(setup: str) -> tuple[str, str]:
     head, _, tail = setup.partition("/")
     family, short = (head, tail) if head in family_names() else (DEFAULT_FAMILY, setup)
     if short not in setup_names():
-        raise UserError(f"unknown setup {setup!r}{nearest(short, setup_names())}")
+        named = [f"{each}/{name}" for each in family_names() for name in setup_names()]
+        raise UserError(f"unknown setup {setup!r}{nearest(short, named if short.count('/') > 1 else setup_names())}")
     return family, short
 
 
 def set_by_path(data: dict[str, Any], path: str, value: Any) -> None:
-    """Set `a.b.c` in nested dictionaries, making groups as needed."""
+    """Set `a.b.c` in nested dictionaries, making groups as needed. Raises UserError if `a` or `a.b` is a single value."""
     *groups, last = path.split(".")
     for group in groups:
         data = data.setdefault(group, {})
+        if not isinstance(data, dict):
+            raise UserError(f"wildfire field {path!r}: {group!r} is a single value, not a group of fields")
     data[last] = value
 
 
@@ -68,7 +71,7 @@ def setup_data(setup: str) -> dict[str, Any]:
 
 
 def resize_team(config: dict[str, Any], size: int) -> None:
-    """Keep the first `size` agents; further ones repeat the configured positions, powers and ranges in order."""
+    """In a checked world, keep the first `size` agents; further ones repeat the configured positions, powers and ranges in order."""
     if size < 1:
         raise UserError(f"team_size must be at least 1, not {size}")
     agent = config["agent"]
@@ -93,20 +96,35 @@ def wildfire_config(
     if setup is not None:
         data = setup_data(setup)
     elif isinstance(config, str):
-        path = Path(config)
-        if not path.is_file():
-            raise UserError(f"wildfire config {config!r}: no such file")
-        data = yaml.safe_load(path.read_text())
+        data = _read_world(config)
     else:
         data = json.loads(json.dumps(config))
     if team_size is not None:
+        _check(data)
         resize_team(data, team_size)
     for key, value in (overrides or {}).items():
         set_by_path(data, key, value)
+    return _check(data)
+
+
+def _check(data: dict[str, Any]) -> WildfireConfig:
     try:
         return WildfireConfig.model_validate(data)
     except ValidationError as error:
         raise UserError(_first_problem(error)) from None
+
+
+def _read_world(name: str) -> dict[str, Any]:
+    path = Path(name)
+    if not path.is_file():
+        raise UserError(f"wildfire config {name!r}: no such file")
+    try:
+        data = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise UserError(f"wildfire config {name!r} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise UserError(f"wildfire config {name!r} must hold the fields of a world, found {type(data).__name__}")
+    return data
 
 
 def _first_problem(error: ValidationError) -> str:
