@@ -14,7 +14,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 # pip and setuptools are pinned too and build the package inside .venv, so nothing unpinned takes part in an install.
-INSTALL_US := $(INSTALL) --no-build-isolation --editable
+# (setuptools' warning that a folder named like the package may shadow it is no news in this folder.)
+HUSH := PYTHONWARNINGS=ignore:::setuptools.command.editable_wheel
+INSTALL_US := $(HUSH) $(INSTALL) --no-build-isolation --editable
 
 OMP_NUM_THREADS ?= 1
 export OMP_NUM_THREADS
@@ -39,11 +41,12 @@ test: $(VENV)/.stamp-dev  ## the tests, without the slow ones
 test-slow: $(VENV)/.stamp-dev  ## all tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-lint: $(VENV)/.stamp-dev  ## ruff (rules and format), mypy, who may import whom
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict rl_openness
-	$(BIN)/lint-imports --no-logo
+lint: $(VENV)/.stamp-dev  ## ruff (rules and format), mypy, who may import whom; all four run even if one fails
+	@failed=""; \
+	for tool in "ruff check ." "ruff format --check ." "mypy --strict rl_openness" "lint-imports --no-logo"; do \
+	  echo "== $$tool"; $(BIN)/$$tool || failed="$$failed, $$tool"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "lint failed: $${failed#, }" >&2; exit 1; fi
 
 format: $(VENV)/.stamp-dev  ## let ruff mend and format what it can
 	$(BIN)/ruff check --fix .
@@ -61,7 +64,7 @@ constraints: $(VENV)/.stamp-base  ## renew constraints.txt with the newest relea
 	@$(BIN)/python -m venv $(VENV)-renew
 	@$(VENV)-renew/bin/python -m pip install --quiet --upgrade pip setuptools
 	@$(VENV)-renew/bin/python -m pip install --quiet $(if $(TORCH_INDEX),--no-deps --index-url "$(TORCH_INDEX)") "$(TORCH)"
-	@$(VENV)-renew/bin/python -m pip install --quiet --no-build-isolation --editable ".[dev]"
+	@$(HUSH) $(VENV)-renew/bin/python -m pip install --quiet --no-build-isolation --editable ".[dev]"
 	@{ echo "# Every package that rl-openness was tested with (runtime and dev), for pip's --constraint; the Makefile uses it."; \
 	   echo "# pyproject.toml holds the ranges that may be used, this file the one set that is known to work together."; \
 	   echo "# Renew with \`make constraints\`, then run \`make lint test-slow\` before committing."; \
