@@ -7,7 +7,7 @@ import pytest
 
 
 def golden_dir(domain: str) -> Path:
-    """Folder of recorded trajectories: $RL_OPENNESS_GOLDEN/<domain>, else tests/golden/<domain>; fails if it is empty."""
+    """Folder of recorded trajectories: $RL_OPENNESS_GOLDEN/<domain>, else tests/golden/<domain>; never an empty one."""
     root = os.environ.get("RL_OPENNESS_GOLDEN")
     folder = (Path(root) if root else Path(__file__).parent / "golden") / domain
     if not any(folder.glob("*.json.gz")):

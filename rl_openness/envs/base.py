@@ -1,8 +1,8 @@
 """What every environment of this package speaks: packed observations, step results, and the environment protocol.
 
 Nothing here is bounded by a number of agents or tasks. One time step of B environment copies is one `PackedObs`; all
-matrices are ragged, rows of copy b are `ptr[b] : ptr[b + 1]`. Three different things are never mixed: an agent is *away*
-(`present` is false, it may come back), an episode *terminated*, an episode was *truncated*.
+matrices are ragged, rows of copy b are `ptr[b] : ptr[b + 1]`. Three different things are never mixed: an agent is
+*away* (`present` is false, it may come back), an episode *terminated*, an episode was *truncated*.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class PackedObs:
 
     @property
     def num_copies(self) -> int:
-        """B"""
+        """B, the number of copies."""
         return len(self.agent_ptr) - 1
 
     @property

@@ -131,7 +131,7 @@ class WildfireConfig(_Group):
 
     @property
     def num_agents(self) -> int:
-        """A"""
+        """A, the number of agents."""
         return len(self.agent.agents)
 
     @model_validator(mode="after")

@@ -137,7 +137,7 @@ def offer_limit(rules, state, limit):
 
 @njit(**_FLAGS)
 def resolve_choices(rules, state, limit, choices, target):
-    """Fill `target` [B, A] with the chosen cell (-1 = no-op); return (copy, agent, number of fights) of a bad choice."""
+    """Fill `target` [B, A] with the chosen cell (-1 = no-op); return (copy, agent, legal fights) of a bad choice."""
     fire, distance = state.fire, rules.distance
     copies, agents = target.shape
     for b in range(copies):
@@ -283,7 +283,7 @@ def shrink(rules, state, draws, out, target, power):
 
 @njit(**_FLAGS)
 def ignite(rules, state, draws, out):
-    """Rule 8: unlit cells catch fire from burning 4-neighbours and by themselves, judged at once on the state before."""
+    """Rule 8: unlit cells catch fire from burning 4-neighbours or by themselves, judged at once on the state before."""
     fire, intensity, fuel, draw = state.fire, state.intensity, state.fuel, draws.field
     weight, column, temperature, events = rules.spread, rules.cell_x, rules.ignition_temp, out.events
     width, cells = rules.width, fire.shape[1]

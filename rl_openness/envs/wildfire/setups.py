@@ -34,7 +34,7 @@ def setup_names() -> list[str]:
 
 
 def family_names() -> list[str]:
-    """living, upstream"""
+    """The names `living` and `upstream`."""
     return sorted(_data("setups.json")["families"])
 
 
@@ -49,7 +49,7 @@ def split_name(setup: str) -> tuple[str, str]:
 
 
 def set_by_path(data: dict[str, Any], path: str, value: Any) -> None:
-    """Set `a.b.c` in nested dictionaries, making groups as needed. Raises UserError if `a` or `a.b` is a single value."""
+    """Set `a.b.c` in nested dictionaries, making groups as needed; UserError if `a` or `a.b` is a single value."""
     *groups, last = path.split(".")
     for group in groups:
         data = data.setdefault(group, {})
@@ -71,7 +71,7 @@ def setup_data(setup: str) -> dict[str, Any]:
 
 
 def resize_team(config: dict[str, Any], size: int) -> None:
-    """In a checked world, keep the first `size` agents; further ones repeat the configured positions, powers and ranges in order."""
+    """In a checked world, keep the first `size` agents; further ones repeat positions, powers and ranges in order."""
     if size < 1:
         raise UserError(f"team_size must be at least 1, not {size}")
     agent = config["agent"]
@@ -86,10 +86,10 @@ def wildfire_config(
     overrides: Mapping[str, Any] | None = None,
     team_size: int | None = None,
 ) -> WildfireConfig:
-    """A checked world: a shipped `setup` or an own `config` (a mapping, or the path of a YAML file with the fields of
-    `WildfireConfig`), then `team_size`, then `overrides` with dotted keys such as `fire.burnout_probability`.
+    """A checked world: a shipped `setup` or an own `config`, then `team_size`, then `overrides`.
 
-    Raises UserError naming the field that is wrong.
+    `config` is a mapping or the path of a YAML file with the fields of `WildfireConfig`; `overrides` have dotted keys
+    such as `fire.burnout_probability`. Raises UserError naming the field that is wrong.
     """
     if (setup is None) == (config is None):
         raise UserError("wildfire needs either `setup` (a shipped name) or `config` (an own world), and not both")
@@ -134,7 +134,7 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         field = WildfireConfig.model_fields.get(str(group))
         inner = getattr(field.annotation, "model_fields", None) if field and len(problem["loc"]) > 1 else None
-        known = inner if inner else WildfireConfig.model_fields
+        known = inner or WildfireConfig.model_fields
         return f"wildfire has no field {where!r}{nearest(str(problem['loc'][-1]), known)}"
     message = problem["msg"].removeprefix("Value error, ")
     return f"wildfire field {where!r}: {message}" if where else f"wildfire: {message}"

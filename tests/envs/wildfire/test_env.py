@@ -109,7 +109,7 @@ def test_get_state_is_a_copy_and_set_state_checks_it() -> None:
     assert state["step"].tolist() == [0, 0]
     with pytest.raises(ValueError, match="'fire' must have shape"):
         env.set_state({**state, "fire": state["fire"][:1]})
-    with pytest.raises(ValueError, match="'seed' must have shape .* found nothing"):
+    with pytest.raises(ValueError, match=r"'seed' must have shape .* found nothing"):
         env.set_state({name: array for name, array in state.items() if name != "seed"})
     assert env.get_state()["step"].tolist() == [1, 1]
 

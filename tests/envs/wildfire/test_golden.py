@@ -26,7 +26,7 @@ def load(file: Path) -> Json:
 
 
 def build(case: Json) -> WildfireEnv:
-    """All episodes of a file as the copies of one environment that goes on stepping dead copies, as the reference does."""
+    """All episodes of a file as copies of one environment that goes on stepping dead ones, as the reference does."""
     config = case["config"]
     config["env"]["max_steps"] = case["max_steps"]
     if config["env"]["show_bad_actions"]:

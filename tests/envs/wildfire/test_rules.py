@@ -69,7 +69,7 @@ def world(copies: int = 1, at_end: Any = "continue", **overrides: Any) -> Wildfi
 
 
 def step(env: WildfireEnv, *choices: int, **draws: Any) -> StepResult:
-    """Play the choices; every random event fails but those whose draws (a number or one per cell or agent) are given."""
+    """Play the choices; a random event fails unless its draw (a number, or one per cell or agent) is given."""
     cells = env.config.grid_height * env.config.grid_width
     field = np.full((env.num_copies, 3, cells), NEVER)
     agent = np.full((env.num_copies, 5, env.config.num_agents), NEVER)

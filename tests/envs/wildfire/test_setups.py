@@ -180,5 +180,5 @@ def test_wrong_fields(overrides: dict[str, Any], message: str) -> None:
 def test_unknown_environments_and_options() -> None:
     with pytest.raises(UserError, match="unknown environment 'wildfir'; did you mean 'wildfire'"):
         make_environment("wildfir", 1)
-    with pytest.raises(UserError, match="environment 'wildfire': .*'setpu'"):
+    with pytest.raises(UserError, match=r"environment 'wildfire': .*'setpu'"):
         make_environment("wildfire", 1, {"setpu": "3x3/S3"})
