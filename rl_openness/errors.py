@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 
-class UserError(Exception):
+class UserError(ValueError):
     """Something the user can mend; the command line prints it without a traceback and exits with code 2."""
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rl_openness.envs.base import Column, EnvSpec
-from rl_openness.nn.inputs import ActorInputs, CriticInputs, TeamTensors
+from rl_openness.nn.inputs import ActorInputs, CriticInputs, RowTable, TeamTensors
 from rl_openness.nn.segments import gather_segments, segment_ids, segment_max, segment_sum
 
 Frame = Literal["absolute", "relative", "both"]
@@ -147,11 +147,11 @@ class ActorFeatures:
             step_ptr=step_ptr,
             member=member,
             decides=has_pair.index_select(0, member),
-            query_rows=query,
+            query_rows=RowTable(query),
             pair_ptr=pair_ptr,
-            key_rows=keys,
+            key_rows=RowTable(keys),
             seen_ptr=seen_ptr,
-            seen_rows=seen_rows,
+            seen_rows=None if seen_rows is None else RowTable(seen_rows),
         )
 
     def _team_view(self, team: TeamTensors, member: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -222,15 +222,16 @@ def critic_inputs(team: TeamTensors, spec: EnvSpec, *, edges: bool) -> CriticInp
     """Nodes of the global state in the absolute frame; away members have no node."""
     rows = team.present.nonzero().squeeze(1)
     counts = torch.bincount(team.agent_copy.index_select(0, rows), minlength=team.num_copies)
+    agents = team.agent_rows.index_select(0, rows)
     edge_ptr = edge_task = None
     if edges:
         pairs, edge_ptr = gather_segments(team.pair_ptr, rows)
         edge_task = team.pair_task.index_select(0, pairs)
     return CriticInputs(
         agent_ptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
-        agent_rows=_pick(team.agent_rows.index_select(0, rows), spec.agent_columns, range(len(spec.agent_columns))),
+        agent_rows=RowTable(_pick(agents, spec.agent_columns, range(len(spec.agent_columns)))),
         task_ptr=team.task_ptr,
-        task_rows=_pick(team.task_rows, spec.task_columns, range(len(spec.task_columns))),
+        task_rows=RowTable(_pick(team.task_rows, spec.task_columns, range(len(spec.task_columns)))),
         edge_ptr=edge_ptr,
         edge_task=edge_task,
     )

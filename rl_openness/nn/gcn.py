@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from rl_openness.nn.inputs import RowTable
 from rl_openness.nn.mlp import linear
 from rl_openness.nn.segments import segment_sum
 
@@ -23,16 +24,16 @@ GCNNorm = Literal["sym_selfloop", "sym", "mean"]
 class Nodes:
     """Agents and tasks of S team-steps: hidden rows and the team-step of each."""
 
-    agents: Tensor
+    agents: RowTable
     agent_copy: Tensor
-    tasks: Tensor
+    tasks: RowTable
     task_copy: Tensor
     num_copies: int
 
     def counts(self) -> tuple[Tensor, Tensor]:
         """[S, 1] numbers of agents and of tasks."""
         return tuple(  # type: ignore[return-value]
-            torch.bincount(copy, minlength=self.num_copies).to(self.agents.dtype).unsqueeze(1)
+            torch.bincount(copy, minlength=self.num_copies).to(self.agents.rows.dtype).unsqueeze(1)
             for copy in (self.agent_copy, self.task_copy)
         )
 
@@ -84,18 +85,19 @@ class CompleteGCN(nn.Module):
         """[S, h] pooled nodes."""
         n, m = nodes.counts()
         c = _coefficients(n, m, self.norm)
+        agent_self = c.agent_self.index_select(0, nodes.agent_copy)
+        task_self = c.task_self.index_select(0, nodes.task_copy)
         agents, tasks = nodes.agents, nodes.tasks
-        sum_agents, sum_tasks = sum_inputs = nodes.sums(agents, tasks)
-        agent_self, task_self = (
-            c.agent_self.index_select(0, nodes.agent_copy),
-            c.task_self.index_select(0, nodes.task_copy),
-        )
+        sum_agents, sum_tasks = sum_inputs = nodes.sums(agents.expand(agents.rows), tasks.expand(tasks.rows))
         for layer in self.layers[:-1]:
-            from_tasks = (c.agent_cross * sum_tasks).index_select(0, nodes.agent_copy)
-            from_agents = (c.task_cross * sum_agents).index_select(0, nodes.task_copy)
-            agents = layer(agent_self * agents + from_tasks).relu()
-            tasks = layer(task_self * tasks + from_agents).relu()
-            sum_agents, sum_tasks = nodes.sums(agents, tasks)
+            # W (a h + b sum h') = a (W h) + b sum (W h'): one product per stored row serves both terms.
+            mine, theirs = (table.apply(lambda rows: rows @ layer.weight.T) for table in (agents, tasks))
+            sum_agents, sum_tasks = nodes.sums(mine, theirs)
+            from_tasks = (c.agent_cross * sum_tasks + layer.bias).index_select(0, nodes.agent_copy)
+            from_agents = (c.task_cross * sum_agents + layer.bias).index_select(0, nodes.task_copy)
+            agents = RowTable((agent_self * mine + from_tasks).relu())
+            tasks = RowTable((task_self * theirs + from_agents).relu())
+            sum_agents, sum_tasks = nodes.sums(agents.rows, tasks.rows)
         per_node = _inverse(n + m)
         mixed = (c.agent_self + m * c.task_cross) * sum_agents + (c.task_self + n * c.agent_cross) * sum_tasks
         pooled: Tensor = self.layers[-1](mixed * per_node) + (sum_inputs[0] + sum_inputs[1]) * per_node
@@ -119,7 +121,7 @@ class EdgeGCN(nn.Module):
     def forward(self, nodes: Nodes, edge_agent: Tensor, edge_task: Tensor) -> Tensor:
         """[S, h] pooled nodes; edges [E] name rows of `nodes.agents` and of `nodes.tasks`."""
         num_agents = len(nodes.agents)
-        inputs = torch.cat([nodes.agents, nodes.tasks])
+        inputs = torch.cat([table.expand(table.rows) for table in (nodes.agents, nodes.tasks)])
         task = edge_task + num_agents
         edges = torch.stack([torch.cat([edge_agent, task]), torch.cat([task, edge_agent])])
         weight = None

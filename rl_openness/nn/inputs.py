@@ -7,6 +7,7 @@ selection of them, which is how minibatches are made.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
@@ -66,6 +67,54 @@ class TeamTensors:
 
 
 @dataclass(frozen=True)
+class RowTable:
+    """Rows [n, f], stored either as they are or as distinct rows and an index into them.
+
+    A row-wise network then runs once per distinct row, which is exact; on small grids few rows are distinct.
+    """
+
+    rows: Tensor
+    """[n, f], or [distinct, f]"""
+    index: Tensor | None = None
+    """[n] into `rows`"""
+
+    def __len__(self) -> int:
+        return len(self.rows if self.index is None else self.index)
+
+    def apply(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """`function` of every row [n, .]; it must treat rows alike and apart."""
+        return self.expand(function(self.rows))
+
+    def expand(self, values: Tensor) -> Tensor:
+        """Values of the stored rows, for every row [n, .]."""
+        return values if self.index is None else values.index_select(0, self.index)
+
+    def select(self, chosen: Tensor) -> RowTable:
+        """Some rows."""
+        if self.index is None:
+            return RowTable(self.rows.index_select(0, chosen))
+        return RowTable(self.rows, self.index.index_select(0, chosen))
+
+    def deduplicate(self) -> RowTable:
+        """The same rows, stored once each if at least half of them are repetitions."""
+        if self.index is not None or self.rows.numel() == 0:
+            return self
+        raw = np.ascontiguousarray(self.rows.numpy())
+        width = raw.shape[1] * raw.itemsize
+        numbers: dict[bytes, int] = {}
+        # NumPy strips trailing zero bytes of each row here, which keeps rows of one width apart.
+        index = [numbers.setdefault(row, len(numbers)) for row in raw.view(f"S{width}").ravel().tolist()]
+        if 2 * len(numbers) > len(raw):
+            return self
+        table = np.frombuffer(b"".join(row.ljust(width, b"\0") for row in numbers), dtype=raw.dtype)
+        return RowTable(torch.from_numpy(table.reshape(-1, raw.shape[1]).copy()), torch.tensor(index))
+
+    def to(self, device: torch.device | str) -> RowTable:
+        """On another device."""
+        return RowTable(self.rows.to(device), None if self.index is None else self.index.to(device))
+
+
+@dataclass(frozen=True)
 class ActorInputs:
     """Deciders D of S team-steps, their open pairs P, and (agent pointer only) the rows V of whom each one sees."""
 
@@ -75,15 +124,15 @@ class ActorInputs:
     """[D] row of the member in the `PackedObs` this was made from."""
     decides: Tensor
     """[D] bool: present and with at least one pair."""
-    query_rows: Tensor
+    query_rows: RowTable
     """[D, .]"""
     pair_ptr: Tensor
     """[D + 1]"""
-    key_rows: Tensor
+    key_rows: RowTable
     """[P, .]"""
     seen_ptr: Tensor | None = None
     """[D + 1]"""
-    seen_rows: Tensor | None = None
+    seen_rows: RowTable | None = None
     """[V, .]"""
 
     @property
@@ -98,14 +147,14 @@ class ActorInputs:
         seen_ptr = seen_rows = None
         if self.seen_ptr is not None and self.seen_rows is not None:
             seen, seen_ptr = gather_segments(self.seen_ptr, deciders)
-            seen_rows = self.seen_rows.index_select(0, seen)
+            seen_rows = self.seen_rows.select(seen)
         selected = ActorInputs(
             step_ptr=step_ptr,
             member=self.member.index_select(0, deciders),
             decides=self.decides.index_select(0, deciders),
-            query_rows=self.query_rows.index_select(0, deciders),
+            query_rows=self.query_rows.select(deciders),
             pair_ptr=pair_ptr,
-            key_rows=self.key_rows.index_select(0, pairs),
+            key_rows=self.key_rows.select(pairs),
             seen_ptr=seen_ptr,
             seen_rows=seen_rows,
         )
@@ -121,9 +170,9 @@ class CriticInputs:
     """Nodes of S team-steps: present agents N, all tasks X, and (`critic_edges: actions`) edges E between them."""
 
     agent_ptr: Tensor
-    agent_rows: Tensor
+    agent_rows: RowTable
     task_ptr: Tensor
-    task_rows: Tensor
+    task_rows: RowTable
     edge_ptr: Tensor | None = None
     """[N + 1] edges of each agent row."""
     edge_task: Tensor | None = None
@@ -146,9 +195,9 @@ class CriticInputs:
             edge_task = self.edge_task.index_select(0, edges) - shift
         return CriticInputs(
             agent_ptr=agent_ptr,
-            agent_rows=self.agent_rows.index_select(0, agents),
+            agent_rows=self.agent_rows.select(agents),
             task_ptr=task_ptr,
-            task_rows=self.task_rows.index_select(0, tasks),
+            task_rows=self.task_rows.select(tasks),
             edge_ptr=edge_ptr,
             edge_task=edge_task,
         )
@@ -158,9 +207,15 @@ class CriticInputs:
         return _to_device(self, device)
 
 
-_Inputs = TypeVar("_Inputs", ActorInputs, CriticInputs)
+Inputs = TypeVar("Inputs", ActorInputs, CriticInputs)
 
 
-def _to_device(inputs: _Inputs, device: torch.device | str) -> _Inputs:
+def _to_device(inputs: Inputs, device: torch.device | str) -> Inputs:
     moved = {f.name: getattr(inputs, f.name) for f in fields(inputs)}
     return replace(inputs, **{name: value.to(device) for name, value in moved.items() if value is not None})
+
+
+def deduplicated(inputs: Inputs) -> Inputs:
+    """The same inputs with every table of rows stored without repetitions where that pays."""
+    tables = {f.name: getattr(inputs, f.name) for f in fields(inputs)}
+    return replace(inputs, **{name: t.deduplicate() for name, t in tables.items() if isinstance(t, RowTable)})

@@ -40,10 +40,9 @@ class PointerScorer(nn.Module):
         return scores
 
     def forward(self, keys: Tensor, owner: Tensor, noop_key: Tensor, queries: Tensor) -> PointerDistribution:
-        """Distribution for keys [P, h], the no-op's key [1, h] and queries [D, h]."""
-        query = self.query(queries)
-        pair = self.score(self.key(keys), query.index_select(0, owner))
-        noop = self.score(self.key(noop_key).expand_as(query), query)
+        """Distribution for *projected* keys [P, h] and queries [D, h], and the no-op's raw key [1, h]."""
+        pair = self.score(keys, queries.index_select(0, owner))
+        noop = self.score(self.key(noop_key).expand_as(queries), queries)
         return PointerDistribution(pair, noop, owner)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from pathlib import Path
 
 from rl_openness.envs.base import Int, PackedObs
 from rl_openness.envs.draws import DecisionDraws
@@ -12,6 +13,16 @@ class Policy(ABC):
     """Decides for every member of every copy at once."""
 
     name: str
+
+    @staticmethod
+    def load(path: str | Path, *, explore: bool = False) -> Policy:
+        """The trained policy saved at a path: a run, a checkpoint, or its `policy/` folder. Needs no Ray.
+
+        `explore` samples instead of taking the best option. Raises UserError if there is no readable policy.
+        """
+        from rl_openness.policies.checkpoint import load_policy
+
+        return load_policy(path, explore=explore)
 
     @abstractmethod
     def act(self, obs: PackedObs, draws: DecisionDraws | None = None) -> Int:

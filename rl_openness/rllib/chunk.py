@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rl_openness.envs.base import Float, Int, PackedObs, concatenate
+from rl_openness.envs.ragged import gather_segments, pointer
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,40 @@ class RolloutChunk:
     def __len__(self) -> int:
         return self.env_steps()
 
+    def select_copies(self, copies: Int) -> RolloutChunk:
+        """The rollout of some copies, in ascending order."""
+        steps = (np.arange(self.num_steps)[:, None] * self.num_copies + copies).ravel()
+        members, _ = gather_segments(self.obs.agent_ptr, steps)
+        place = np.full(len(self.choices), -1, dtype=np.int64)
+        place[members] = np.arange(len(members))
+        obs = self.obs.select(steps)
+        obs = replace(obs, carry=np.where(obs.carry >= 0, place[obs.carry], -1))
+        kept = np.isin(self.final_step % self.num_copies, copies)
+        final_t, final_b = np.divmod(self.final_step[kept], self.num_copies)
+        return RolloutChunk(
+            num_steps=self.num_steps,
+            num_copies=len(copies),
+            obs=obs,
+            choices=self.choices[members],
+            log_probs=self.log_probs[members],
+            team_reward=self.team_reward[:, copies],
+            terminated=self.terminated[:, copies],
+            truncated=self.truncated[:, copies],
+            boot=self.boot.select(copies),
+            final=None if self.final is None else self.final.select(np.flatnonzero(kept)),
+            final_step=final_t * len(copies) + np.searchsorted(copies, final_b),
+            window=self.window,
+            memory=None if self.memory is None else self.memory[self._memory_rows(copies)],
+        )
+
+    def _memory_rows(self, copies: Int) -> Int:
+        """Rows of `memory` that belong to the chosen copies."""
+        starts = np.arange(0, self.num_steps, self.window)
+        steps = (starts[:, None] * self.num_copies + np.arange(self.num_copies)).ravel()
+        ptr = pointer(np.diff(self.obs.agent_ptr)[steps])
+        chosen = (np.arange(len(starts))[:, None] * self.num_copies + copies).ravel()
+        return gather_segments(ptr, chosen)[0]
+
     def env_steps(self) -> int:
         """T * B"""
         return self.num_steps * self.num_copies
@@ -65,5 +100,4 @@ def join_steps(steps: list[PackedObs]) -> PackedObs:
         members = slice(row, row + len(obs.present))
         carry[members] = np.where((obs.carry >= 0) & (before >= 0), obs.carry + before, -1)
         before, row = row, members.stop
-    object.__setattr__(joined, "carry", carry)
-    return joined
+    return replace(joined, carry=carry)

@@ -14,6 +14,10 @@ from rl_openness.nn.acting import Decider
 from rl_openness.rllib.chunk import RolloutChunk, join_steps
 
 
+EPISODE_WINDOW = 100
+"""Finished episodes that the reported means cover."""
+
+
 class Sampler:
     """Owns the environment, the memory of its members, and the books on running episodes.
 
@@ -34,6 +38,7 @@ class Sampler:
         self._lengths = np.zeros(self.env.num_copies, dtype=np.int64)
         self._events: dict[str, NDArray[np.int64]] = {}
         self._finished: list[dict[str, float]] = []
+        self._recent: list[dict[str, float]] = []
 
     def collect(self, network: Decider, num_steps: int, *, explore: bool = True) -> RolloutChunk:
         """`num_steps` steps of all copies."""
@@ -91,7 +96,13 @@ class Sampler:
     def finished_episodes(self) -> list[dict[str, float]]:
         """Episodes that ended since the last call: return, length, and the sum of every event."""
         finished, self._finished = self._finished, []
+        self._recent = (self._recent + finished)[-EPISODE_WINDOW:]
         return finished
+
+    def recent_means(self) -> dict[str, float]:
+        """Means over the last `EPISODE_WINDOW` finished episodes; empty before the first one ended."""
+        names = self._recent[0] if self._recent else ()
+        return {name: float(np.mean([episode[name] for episode in self._recent])) for name in names}
 
     def state(self) -> dict[str, Any]:
         """Plain arrays in nested dictionaries."""
@@ -101,6 +112,7 @@ class Sampler:
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
             "events": {name: counts.copy() for name, counts in self._events.items()},
+            "recent": [dict(episode) for episode in self._recent],
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -112,3 +124,4 @@ class Sampler:
         self._lengths = np.array(state["lengths"])
         self._events = {name: np.array(counts) for name, counts in state["events"].items()}
         self._finished = []
+        self._recent = [dict(episode) for episode in state["recent"]]

@@ -41,6 +41,8 @@ class MappoSettings(BaseModel):
     """Learn values of normalised targets (running mean and standard deviation)."""
     horizon_as_terminal: bool = False
     """Treat the time limit as an end of the world instead of bootstrapping from the last state."""
+    deduplicate: bool = False
+    """Run row-wise networks once per distinct row of a rollout: exact, and much cheaper where few rows are distinct."""
     max_seq_len: int = Field(20, ge=1)
     """Steps of a training window where the policy has memory."""
 

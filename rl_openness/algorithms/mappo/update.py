@@ -17,7 +17,7 @@ from rl_openness.algorithms.mappo.loss import generalised_advantages, policy_los
 from rl_openness.algorithms.mappo.networks.plato import PlatoNetwork
 from rl_openness.algorithms.mappo.settings import MappoSettings
 from rl_openness.envs.base import concatenate
-from rl_openness.nn.inputs import ActorInputs, CriticInputs, TeamTensors
+from rl_openness.nn.inputs import ActorInputs, CriticInputs, RowTable, TeamTensors, deduplicated
 from rl_openness.rllib.chunk import RolloutChunk
 
 
@@ -50,6 +50,9 @@ class Minibatch:
     old_value: Tensor
     """[S] raw value targets; normalised values when the rollout was made"""
     recurrence: Recurrence | None = None
+
+    def __len__(self) -> int:
+        return len(self.target)
 
 
 @dataclass(frozen=True)
@@ -141,9 +144,10 @@ def prepare_rollout(
     decision_advantage = advantage.index_select(0, step_of)
     standard = torch.zeros_like(decision_advantage)
     standard[actor.decides] = _standardise(decision_advantage[actor.decides])
+    critic = network.critic.inputs(team)
     whole = Minibatch(
-        actor=actor,
-        critic=network.critic.inputs(team),
+        actor=deduplicated(actor) if settings.deduplicate else actor,
+        critic=deduplicated(critic) if settings.deduplicate else critic,
         chosen=torch.where(choice >= 0, choice + actor.pair_ptr[:-1], -1),
         old_log_prob=log_prob.index_select(0, actor.member),
         advantage=standard,
@@ -235,12 +239,13 @@ def _cut_windows(rollout: Rollout, windows: list[np.ndarray]) -> Minibatch:
     return Minibatch(**{**batch.__dict__, "recurrence": recurrence})
 
 
-def queries(network: PlatoNetwork, batch: Minibatch) -> Tensor:
+def queries(network: PlatoNetwork, batch: Minibatch) -> RowTable:
     """[D, h] queries of all deciders, memory run through the windows."""
-    rows: Tensor = network.actor.query(batch.actor)
+    table: RowTable = network.actor.query(batch.actor)
     memory, recurrence = network.actor.memory, batch.recurrence
     if memory is None or recurrence is None:
-        return rows
+        return table
+    rows = table.expand(table.rows)
     outputs, state, before = [], recurrence.state, 0
     for k, (start, stop) in enumerate(zip(recurrence.bounds, recurrence.bounds[1:], strict=False)):
         if k > 0:
@@ -250,7 +255,7 @@ def queries(network: PlatoNetwork, batch: Minibatch) -> Tensor:
         query, state = memory(rows[start:stop], state, recurrence.present[start:stop])
         outputs.append(query)
         before = start
-    return torch.cat(outputs)
+    return RowTable(torch.cat(outputs))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,9 @@ Actor and critic share no weights. No parameter depends on a number of agents or
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -15,7 +18,7 @@ from rl_openness.envs.draws import DecisionDraws
 from rl_openness.nn.acting import Decision, carried, option_noise
 from rl_openness.nn.features import ActorFeatures, critic_inputs
 from rl_openness.nn.gcn import CompleteGCN, EdgeGCN, Nodes
-from rl_openness.nn.inputs import ActorInputs, CriticInputs, TeamTensors
+from rl_openness.nn.inputs import ActorInputs, CriticInputs, RowTable, TeamTensors
 from rl_openness.nn.mlp import linear, mlp
 from rl_openness.nn.pointer import PointerDistribution, PointerScorer
 from rl_openness.nn.segments import segment_ids, segment_softmax, segment_sum
@@ -35,15 +38,16 @@ class AgentPointer(nn.Module):
         """Weights [V] over the seen agents of each decider, their keys [V, h], and the decider of each."""
         assert inputs.seen_ptr is not None and inputs.seen_rows is not None
         owner = segment_ids(inputs.seen_ptr)
-        keys = self.encode(inputs.seen_rows)
-        asked = self.query(self.encode(inputs.query_rows)).index_select(0, owner)
-        scores = self.head((self.key(keys) + asked).tanh()).squeeze(-1)
+        encoded = self.encode(inputs.seen_rows.rows)
+        keys = inputs.seen_rows.expand(encoded)
+        asked = inputs.query_rows.apply(lambda rows: self.query(self.encode(rows))).index_select(0, owner)
+        scores = self.head((inputs.seen_rows.expand(self.key(encoded)) + asked).tanh()).squeeze(-1)
         return segment_softmax(scores, owner, len(inputs.query_rows)), keys, owner
 
-    def forward(self, inputs: ActorInputs) -> Tensor:
+    def forward(self, inputs: ActorInputs) -> RowTable:
         """[D, h]"""
         weights, keys, owner = self.attention(inputs)
-        return segment_sum(weights.unsqueeze(1) * keys, owner, len(inputs.query_rows))
+        return RowTable(segment_sum(weights.unsqueeze(1) * keys, owner, len(inputs.query_rows)))
 
 
 class StatisticsQuery(nn.Module):
@@ -53,10 +57,9 @@ class StatisticsQuery(nn.Module):
         super().__init__()
         self.encode = mlp(width, hidden, hidden)
 
-    def forward(self, inputs: ActorInputs) -> Tensor:
+    def forward(self, inputs: ActorInputs) -> RowTable:
         """[D, h]"""
-        encoded: Tensor = self.encode(inputs.query_rows)
-        return encoded
+        return RowTable(self.encode(inputs.query_rows.rows), inputs.query_rows.index)
 
 
 class Memory(nn.Module):
@@ -110,11 +113,11 @@ class PlatoActor(nn.Module):
         encoded: Tensor = self.keys(row)
         return encoded
 
-    def decide(self, inputs: ActorInputs, queries: Tensor) -> PointerDistribution:
+    def decide(self, inputs: ActorInputs, queries: RowTable) -> PointerDistribution:
         """Distribution over the options of each decider, given its query [D, h] (lines 12 to 14)."""
-        distribution: PointerDistribution = self.scorer(
-            self.keys(inputs.key_rows), inputs.owner, self.noop_key(), queries
-        )
+        keys = inputs.key_rows.apply(lambda rows: self.scorer.key(self.keys(rows)))
+        projected = queries.apply(self.scorer.query)
+        distribution: PointerDistribution = self.scorer(keys, inputs.owner, self.noop_key(), projected)
         return distribution
 
     def forward(self, inputs: ActorInputs) -> PointerDistribution:
@@ -130,14 +133,15 @@ class PlatoActor(nn.Module):
         inputs = self.features(team)
         queries, memory_in = self.query(inputs), None
         if self.memory is not None:
-            memory_in = carried(memory, team.carry, 2 * self.memory.hidden, queries)
-            queries, memory = self.memory(queries, memory_in, team.present)
+            memory_in = carried(memory, team.carry, 2 * self.memory.hidden, queries.rows)
+            remembered, memory = self.memory(queries.rows, memory_in, team.present)
+            queries = RowTable(remembered)
         distribution = self.decide(inputs, queries)
         noise: tuple[Tensor, Tensor] | tuple[()] = ()
         if explore:
             draws = draws or DecisionDraws.fresh(obs.num_copies)
             drawn = option_noise(draws, obs, inputs.member.numpy(), inputs.pair_ptr.numpy())
-            noise = (torch.from_numpy(drawn[0]).to(queries.dtype), torch.from_numpy(drawn[1]).to(queries.dtype))
+            noise = (torch.from_numpy(drawn[0]).to(queries.rows.dtype), torch.from_numpy(drawn[1]).to(queries.rows.dtype))
         best = distribution.best(*noise)
         member = inputs.member.numpy()
         choices = np.full(len(obs.present), NO_OP, dtype=np.int64)
@@ -169,9 +173,9 @@ class PlatoCritic(nn.Module):
     def forward(self, inputs: CriticInputs) -> Tensor:
         """[S] normalised values."""
         nodes = Nodes(
-            agents=self.agents(inputs.agent_rows),
+            agents=RowTable(self.agents(inputs.agent_rows.rows), inputs.agent_rows.index),
             agent_copy=segment_ids(inputs.agent_ptr),
-            tasks=self.tasks(inputs.task_rows),
+            tasks=RowTable(self.tasks(inputs.task_rows.rows), inputs.task_rows.index),
             task_copy=segment_ids(inputs.task_ptr),
             num_copies=inputs.num_steps,
         )
@@ -191,3 +195,8 @@ class PlatoNetwork(nn.Module):
         self.spec, self.settings = spec, settings
         self.actor = PlatoActor(spec, settings)
         self.critic = PlatoCritic(spec, settings) if with_critic else None
+
+
+def make_actor(spec: EnvSpec, settings: Mapping[str, Any]) -> PlatoActor:
+    """The acting network of a saved policy."""
+    return PlatoActor(spec, PlatoSettings(**settings))

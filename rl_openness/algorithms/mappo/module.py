@@ -1,0 +1,45 @@
+"""PLATO's networks as an RLModule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, ValueFunctionAPI
+from ray.rllib.core.rl_module.torch import TorchRLModule
+
+from rl_openness.algorithms.mappo.networks.plato import PlatoNetwork
+from rl_openness.algorithms.mappo.settings import PlatoSettings
+from rl_openness.algorithms.mappo.update import Minibatch, evaluate
+from rl_openness.envs.base import EnvSpec
+
+
+class PlatoModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):  # type: ignore[misc]
+    """`model_config` carries `env_spec` (columns) and `settings` (the method's)."""
+
+    def setup(self) -> None:
+        """Build the networks; on runners without the critic."""
+        self.network = PlatoNetwork(
+            EnvSpec.from_json(self.model_config["env_spec"]),
+            PlatoSettings(**self.model_config["settings"]),
+            with_critic=not self.inference_only,
+        )
+
+    def get_non_inference_attributes(self) -> list[str]:
+        """What acting does not need."""
+        return ["network.critic"]
+
+    def _forward_exploration(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {"decision": self.network.actor.act(batch["obs"], batch["draws"], batch["memory"], explore=True)}
+
+    def _forward_inference(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {"decision": self.network.actor.act(batch["obs"], batch["draws"], batch["memory"], explore=False)}
+
+    def _forward_train(self, batch: Minibatch, **kwargs: Any) -> dict[str, Any]:
+        """Through here, and not around it, so that gradients of several learners are averaged."""
+        return {"outputs": evaluate(self.network, batch)}
+
+    def compute_values(self, batch: Minibatch, embeddings: Any = None) -> Any:
+        """[S] values in the units of returns."""
+        critic = self.network.critic
+        values = critic(batch.critic)
+        return values if critic.norm is None else critic.norm.denormalise(values)

@@ -1,0 +1,113 @@
+"""RLlib's `Algorithm` for packed methods: one training step, and checkpoints that continue exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
+from ray.rllib.execution.rollout_ops import synchronous_parallel_sample
+from ray.rllib.utils.metrics import (
+    ENV_RUNNER_RESULTS,
+    ENV_RUNNER_SAMPLING_TIMER,
+    LEARNER_RESULTS,
+    LEARNER_UPDATE_TIMER,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    SYNCH_WORKER_WEIGHTS_TIMER,
+    TIMERS,
+)
+
+from rl_openness.rllib.data import RolloutData
+
+REMOTE_RUNNERS = "remote_runners"
+
+
+class OpenAlgorithm(Algorithm):  # type: ignore[misc]
+    """Sample, update, hand out weights. Methods differ in their learner and module only."""
+
+    def training_step(self) -> None:
+        """One iteration: `train_batch_size_per_learner` team-steps for each learner, one update."""
+        with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
+            chunks, results = synchronous_parallel_sample(
+                worker_set=self.env_runner_group,
+                max_env_steps=self.config.total_train_batch_size,
+                sample_timeout_s=self.config.sample_timeout_s,
+                _uses_new_env_runners=True,
+                _return_metrics=True,
+            )
+        if not chunks:
+            return  # all runners are away: RLlib restarts them before the next iteration
+        self.metrics.aggregate(results, key=ENV_RUNNER_RESULTS)
+        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
+            if not self.learner_group.is_local:
+                # Owned by this process, so that a runner's death cannot take its chunk along.
+                chunks = [ray.put(chunk) for chunk in chunks]
+            sampled = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
+            learned = self.learner_group.update(
+                training_data=RolloutData(chunks=chunks), timesteps={NUM_ENV_STEPS_SAMPLED_LIFETIME: sampled}
+            )
+            self.metrics.aggregate(learned, key=LEARNER_RESULTS)
+        with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)):
+            self._hand_out_weights()
+
+    def _hand_out_weights(self) -> None:
+        if self.learner_group.is_local and self.env_runner_group.num_remote_env_runners() == 0:
+            # In one process: copy in place instead of RLlib's way through NumPy and the object store.
+            core = self.learner_group._learner.core
+            self.env_runner.module.load_state_dict(core.state_dict(), strict=False)
+            return
+        self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """RLlib's state and, what RLlib leaves out, the samplers of remote runners by worker index."""
+        state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
+        if self.env_runner_group.num_remote_env_runners() > 0 and self._check_component(
+            REMOTE_RUNNERS, components, not_components
+        ):
+            # The last weights are sent without waiting; this call queues behind them.
+            states = self.env_runner_group.foreach_env_runner(
+                lambda runner: (str(runner.worker_index), runner.get_state(not_components=COMPONENT_RL_MODULE)),
+                local_env_runner=False,
+            )
+            state[REMOTE_RUNNERS] = dict(states)
+        return state
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Inverse of `get_state`. With another number of runners the surplus ones start fresh episodes."""
+        super().set_state(state)
+        if REMOTE_RUNNERS not in state:
+            return
+        states = ray.put(state[REMOTE_RUNNERS])
+
+        def restore(runner: Any) -> None:
+            own = ray.get(states).get(str(runner.worker_index))
+            if own is not None:
+                runner.set_state(own)
+
+        self.env_runner_group.foreach_env_runner(restore, local_env_runner=False)
+
+    def restore_from_path(self, path: str | Path, *args: Any, **kwargs: Any) -> None:
+        """As RLlib, but also an *older* checkpoint replaces the weights of runners and learners in place."""
+        self.learner_group.foreach_learner(lambda learner: learner.forget_weights_version())
+        for group in (self.env_runner_group, self.eval_env_runner_group):
+            if group is not None:
+                group.foreach_env_runner(lambda runner: runner.forget_weights_version())
+        super().restore_from_path(path, *args, **kwargs)
+
+    def core_module(self) -> Any:
+        """The learner's module, on this process (a copy of the weights if learners are remote)."""
+        if self.learner_group.is_local:
+            return self.learner_group._learner.core
+        spec = self.config.get_multi_rl_module_spec(spaces=self.spaces, inference_only=False)
+        module = spec.build()[DEFAULT_MODULE_ID]
+        module.set_state(self.learner_group.get_weights()[DEFAULT_MODULE_ID])
+        return module
