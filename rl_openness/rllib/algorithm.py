@@ -97,11 +97,19 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
 
     def restore_from_path(self, path: str | Path, *args: Any, **kwargs: Any) -> None:
         """As RLlib, but also an *older* checkpoint replaces the weights of runners and learners in place."""
+        self._forget_weights_version()
+        super().restore_from_path(path, *args, **kwargs)
+
+    def restore_state(self, state: Mapping[str, Any]) -> None:
+        """`set_state`, whatever this algorithm did before."""
+        self._forget_weights_version()
+        self.set_state(state)
+
+    def _forget_weights_version(self) -> None:
         self.learner_group.foreach_learner(lambda learner: learner.forget_weights_version())
         for group in (self.env_runner_group, self.eval_env_runner_group):
             if group is not None:
                 group.foreach_env_runner(lambda runner: runner.forget_weights_version())
-        super().restore_from_path(path, *args, **kwargs)
 
     def core_module(self) -> Any:
         """The learner's module, on this process (a copy of the weights if learners are remote)."""

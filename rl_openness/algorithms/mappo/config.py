@@ -57,7 +57,7 @@ class PLATOConfig(AlgorithmConfig):  # type: ignore[misc]
         self.evaluation_config = {"explore": False}
         self.observation_space = gym.spaces.Box(-1.0, 1.0, (1,))
         self.action_space = gym.spaces.Discrete(1)
-        self.broadcast_env_runner_states = False
+        self.broadcast_env_runner_states = self.merge_env_runner_states = False
         self._dont_auto_sync_env_runner_states = True  # there are no connector states to merge
         for name, value in PlatoSettings(**PLATO_VARIANTS[variant]).model_dump().items():
             setattr(self, name, value)

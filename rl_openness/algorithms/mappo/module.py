@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import torch
 from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, ValueFunctionAPI
 from ray.rllib.core.rl_module.torch import TorchRLModule
 
@@ -27,6 +30,13 @@ class PlatoModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):  # type: i
     def get_non_inference_attributes(self) -> list[str]:
         """What acting does not need."""
         return ["network.critic"]
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """As RLlib, but numbers keep their precision (it would make the value statistics float32)."""
+        weights = {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
+        missing = self.load_state_dict(weights, strict=False).missing_keys
+        if missing:
+            raise ValueError(f"the saved state lacks {', '.join(missing)}")
 
     def _forward_exploration(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         return {"decision": self.network.actor.act(batch["obs"], batch["draws"], batch["memory"], explore=True)}

@@ -98,12 +98,12 @@ def _advantages(
         shape = (chunk.num_steps, chunk.num_copies)
         value = values.view(shape)
         next_value = torch.cat([value[1:], next(following).unsqueeze(0)])
-        terminated, truncated = torch.from_numpy(chunk.terminated), torch.from_numpy(chunk.truncated)
+        terminated, truncated = torch.tensor(chunk.terminated), torch.tensor(chunk.truncated)
         if chunk.final is not None:
-            next_value.view(-1)[torch.from_numpy(chunk.final_step)] = next(following)
+            next_value.view(-1)[torch.tensor(chunk.final_step)] = next(following)
         if settings.horizon_as_terminal:
             terminated = terminated | truncated
-        rewards = torch.from_numpy(chunk.team_reward).to(dtype)
+        rewards = torch.tensor(chunk.team_reward, dtype=dtype)
         advantage = generalised_advantages(
             rewards,
             value,
@@ -162,7 +162,7 @@ def prepare_rollout(
 def _stored_memory(chunks: Sequence[RolloutChunk], team: TeamTensors) -> Recurrence:
     carry, row = [], 0
     for chunk in chunks:
-        own = torch.from_numpy(chunk.obs.carry)
+        own = torch.tensor(chunk.obs.carry)
         carry.append(torch.where(own >= 0, own + row, -1))
         row += len(own)
     state = torch.from_numpy(np.concatenate([chunk.memory for chunk in chunks if chunk.memory is not None]))
