@@ -43,9 +43,7 @@ def carried(memory: Tensor | None, carry: Tensor, width: int, like: Tensor) -> T
     return state
 
 
-def option_noise(
-    draws: DecisionDraws, obs: PackedObs, member: Int, pair_ptr: Int
-) -> tuple[np.ndarray, np.ndarray]:
+def option_noise(draws: DecisionDraws, obs: PackedObs, member: Int, pair_ptr: Int) -> tuple[np.ndarray, np.ndarray]:
     """Gumbel noise for every pair [P] and no-op [D] of the deciders; depends on episode, agent and option only."""
     copy, agent = obs.agent_copy[member], obs.agent_id[member]
     sizes = np.diff(pair_ptr)

@@ -97,9 +97,7 @@ class ActorFeatures:
         self.own = [i for i, c in enumerate(agents) if c.visible != "critic" and (self.absolute or not c.axis)]
         self.task = [i for i, c in enumerate(tasks) if c.visible == "all" and (self.absolute or not c.axis)]
         self.pair = [
-            i
-            for i, c in enumerate(pairs)
-            if c.visible != "critic" and (self.relative if c.axis else task_extras)
+            i for i, c in enumerate(pairs) if c.visible != "critic" and (self.relative if c.axis else task_extras)
         ]
 
     @property

@@ -8,7 +8,7 @@ self-loops, an agent's degree is m + 1 and a task's n + 1, so (Kipf and Welling'
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -89,9 +89,9 @@ class CompleteGCN(nn.Module):
         task_self = c.task_self.index_select(0, nodes.task_copy)
         agents, tasks = nodes.agents, nodes.tasks
         sum_agents, sum_tasks = sum_inputs = nodes.sums(agents.expand(agents.rows), tasks.expand(tasks.rows))
-        for layer in self.layers[:-1]:
+        for layer in cast("list[nn.Linear]", self.layers[:-1]):
             # W (a h + b sum h') = a (W h) + b sum (W h'): one product per stored row serves both terms.
-            mine, theirs = (table.apply(lambda rows: rows @ layer.weight.T) for table in (agents, tasks))
+            mine, theirs = (table.expand(table.rows @ layer.weight.T) for table in (agents, tasks))
             sum_agents, sum_tasks = nodes.sums(mine, theirs)
             from_tasks = (c.agent_cross * sum_tasks + layer.bias).index_select(0, nodes.agent_copy)
             from_agents = (c.task_cross * sum_agents + layer.bias).index_select(0, nodes.task_copy)
@@ -136,4 +136,5 @@ class EdgeGCN(nn.Module):
                 hidden = hidden.relu()
         hidden = hidden + inputs
         sums = nodes.sums(hidden[:num_agents], hidden[num_agents:])
-        return (sums[0] + sums[1]) / sum(nodes.counts()).clamp(min=1)
+        n, m = nodes.counts()
+        return (sums[0] + sums[1]) / (n + m).clamp(min=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -180,7 +180,7 @@ class CriticInputs:
 
     @property
     def num_steps(self) -> int:
-        """S"""
+        """S: number of team-steps."""
         return len(self.agent_ptr) - 1
 
     def select(self, steps: Tensor) -> CriticInputs:
@@ -218,4 +218,5 @@ def _to_device(inputs: Inputs, device: torch.device | str) -> Inputs:
 def deduplicated(inputs: Inputs) -> Inputs:
     """The same inputs with every table of rows stored without repetitions where that pays."""
     tables = {f.name: getattr(inputs, f.name) for f in fields(inputs)}
-    return replace(inputs, **{name: t.deduplicate() for name, t in tables.items() if isinstance(t, RowTable)})
+    smaller: dict[str, Any] = {name: t.deduplicate() for name, t in tables.items() if isinstance(t, RowTable)}
+    return replace(inputs, **smaller)

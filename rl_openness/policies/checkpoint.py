@@ -54,7 +54,7 @@ def find_policy(path: str | Path) -> Path:
     Raises UserError, with the nearest existing ones, if there is none.
     """
     path = Path(path)
-    for candidate in (path, path / "policy", *reversed(sorted(path.glob("checkpoints/*/policy")))):
+    for candidate in (path, path / "policy", *sorted(path.glob("checkpoints/*/policy"), reverse=True)):
         if (candidate / CARD).is_file():
             return candidate
     near = path

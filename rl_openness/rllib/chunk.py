@@ -82,7 +82,7 @@ class RolloutChunk:
         return gather_segments(ptr, chosen)[0]
 
     def env_steps(self) -> int:
-        """T * B"""
+        """T * B."""
         return self.num_steps * self.num_copies
 
     def agent_steps(self) -> int:

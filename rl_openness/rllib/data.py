@@ -15,7 +15,7 @@ from rl_openness.rllib.chunk import RolloutChunk
 
 
 @dataclass
-class RolloutData(TrainingData):
+class RolloutData(TrainingData):  # type: ignore[misc]
     """Chunks (or references to them) of one update.
 
     With several learners each takes an equal share of the *copies* of every chunk, so that all have the same number of

@@ -34,6 +34,7 @@ from rl_openness.rllib.sampler import Sampler
 COMPONENT_SAMPLER = "sampler"
 ROLE = "agents"
 
+
 class _Explorer:
     """An RLModule as the sampler's decider."""
 
@@ -55,7 +56,7 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
         super().__init__(config=config, **kwargs)
-        self.worker_index = self.worker_index or 0
+        self.worker_index: int = kwargs.get("worker_index") or 0
         self._weights_seq_no = 0
         self._sampler: Sampler | None = None
         self._recreated = bool(kwargs.get("recreated_worker"))
@@ -150,7 +151,11 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             log(lifetime, count, reduce="lifetime_sum")
         # Means over the last episodes, also of earlier iterations: RLlib's own window is emptied at every report.
         for name, value in means.items():
-            log({"return": EPISODE_RETURN_MEAN, "length": EPISODE_LEN_MEAN}.get(name, f"episode_{name}_mean"), value, window=1)
+            log(
+                {"return": EPISODE_RETURN_MEAN, "length": EPISODE_LEN_MEAN}.get(name, f"episode_{name}_mean"),
+                value,
+                window=1,
+            )
 
     def get_metrics(self) -> Any:
         """What was logged since the last call."""

@@ -13,7 +13,6 @@ from rl_openness.envs.base import OpenVectorEnv, PackedObs, StepResult
 from rl_openness.nn.acting import Decider
 from rl_openness.rllib.chunk import RolloutChunk, join_steps
 
-
 EPISODE_WINDOW = 100
 """Finished episodes that the reported means cover."""
 

@@ -48,7 +48,7 @@ class PLATOConfig(AlgorithmConfig):  # type: ignore[misc]
         super().__init__(algo_class=algo_class or PLATO)
         if variant not in PLATO_VARIANTS:
             raise UserError(f"unknown variant {variant!r}{nearest(variant, PLATO_VARIANTS)}")
-        self.exploration_config = {}
+        self.exploration_config: dict[str, Any] = {}
         self.env_runner_cls = OpenEnvRunner
         self.num_env_runners = 0
         self.num_learners = 0
@@ -56,7 +56,7 @@ class PLATOConfig(AlgorithmConfig):  # type: ignore[misc]
         self.explore = True
         self.evaluation_config = {"explore": False}
         self.observation_space = gym.spaces.Box(-1.0, 1.0, (1,))
-        self.action_space = gym.spaces.Discrete(1)
+        self.action_space: gym.Space[Any] = gym.spaces.Discrete(1)
         self.broadcast_env_runner_states = self.merge_env_runner_states = False
         self._dont_auto_sync_env_runner_states = True  # there are no connector states to merge
         for name, value in PlatoSettings(**PLATO_VARIANTS[variant]).model_dump().items():
@@ -95,10 +95,11 @@ class PLATOConfig(AlgorithmConfig):  # type: ignore[misc]
     @property
     def _model_config_auto_includes(self) -> dict[str, Any]:
         spec = make_environment(self.env, 1, self.env_config).spec
-        return super()._model_config_auto_includes | {
+        includes: dict[str, Any] = super()._model_config_auto_includes | {
             "env_spec": spec.to_json(),
             "settings": self.settings().model_dump(),
         }
+        return includes
 
     def validate(self) -> None:
         """RLlib's checks, the method's, and a reason for each RLlib option that has no meaning here."""

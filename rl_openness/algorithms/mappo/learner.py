@@ -21,9 +21,7 @@ class MappoLearner(PackedTorchLearner):
         super().build()
         self._settings = self.config.settings()
 
-    def minibatches(
-        self, chunks: Sequence[RolloutChunk], rng: np.random.Generator
-    ) -> Iterator[Minibatch]:
+    def minibatches(self, chunks: Sequence[RolloutChunk], rng: np.random.Generator) -> Iterator[Minibatch]:
         """See `update.minibatches`."""
         return minibatches(prepare_rollout(chunks, self.core.network, self._settings), self._settings, rng)
 

@@ -51,5 +51,6 @@ class PlatoModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):  # type: i
     def compute_values(self, batch: Minibatch, embeddings: Any = None) -> Any:
         """[S] values in the units of returns."""
         critic = self.network.critic
+        assert critic is not None
         values = critic(batch.critic)
         return values if critic.norm is None else critic.norm.denormalise(values)

@@ -67,7 +67,7 @@ class Rollout:
 
     @property
     def num_steps(self) -> int:
-        """S"""
+        """S: number of team-steps."""
         return len(self.whole.target)
 
 

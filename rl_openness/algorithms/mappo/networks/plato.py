@@ -24,6 +24,7 @@ from rl_openness.nn.pointer import PointerDistribution, PointerScorer
 from rl_openness.nn.segments import segment_ids, segment_softmax, segment_sum
 from rl_openness.nn.value_norm import ValueNorm
 
+
 class AgentPointer(nn.Module):
     """Reads a team by attention: the own row asks, the rows of all seen agents answer (Lemma 3)."""
 
@@ -45,7 +46,7 @@ class AgentPointer(nn.Module):
         return segment_softmax(scores, owner, len(inputs.query_rows)), keys, owner
 
     def forward(self, inputs: ActorInputs) -> RowTable:
-        """[D, h]"""
+        """[D, h] encoded teams."""
         weights, keys, owner = self.attention(inputs)
         return RowTable(segment_sum(weights.unsqueeze(1) * keys, owner, len(inputs.query_rows)))
 
@@ -58,7 +59,7 @@ class StatisticsQuery(nn.Module):
         self.encode = mlp(width, hidden, hidden)
 
     def forward(self, inputs: ActorInputs) -> RowTable:
-        """[D, h]"""
+        """[D, h] encoded teams."""
         return RowTable(self.encode(inputs.query_rows.rows), inputs.query_rows.index)
 
 
@@ -106,10 +107,14 @@ class PlatoActor(nn.Module):
             self.noop = nn.Parameter(torch.randn(1, width) * 0.1)
 
     def noop_key(self) -> Tensor:
-        """[1, h]"""
+        """[1, h] the key that stands for doing nothing."""
         if self.noop_kind == "learned_key":
             return self.noop
-        row = self.noop if self.noop_kind == "feature_row" else self.scorer.key.weight.new_zeros(1, self.features.key_width)
+        row = (
+            self.noop
+            if self.noop_kind == "feature_row"
+            else self.scorer.key.weight.new_zeros(1, self.features.key_width)
+        )
         encoded: Tensor = self.keys(row)
         return encoded
 
@@ -141,7 +146,10 @@ class PlatoActor(nn.Module):
         if explore:
             draws = draws or DecisionDraws.fresh(obs.num_copies)
             drawn = option_noise(draws, obs, inputs.member.numpy(), inputs.pair_ptr.numpy())
-            noise = (torch.from_numpy(drawn[0]).to(queries.rows.dtype), torch.from_numpy(drawn[1]).to(queries.rows.dtype))
+            noise = (
+                torch.from_numpy(drawn[0]).to(queries.rows.dtype),
+                torch.from_numpy(drawn[1]).to(queries.rows.dtype),
+            )
         best = distribution.best(*noise)
         member = inputs.member.numpy()
         choices = np.full(len(obs.present), NO_OP, dtype=np.int64)
