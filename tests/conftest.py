@@ -1,6 +1,7 @@
-"""Where the recorded trajectories lie."""
+"""Where the recorded trajectories lie, and the one Ray that all tests share."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,17 @@ def golden_dir(domain: str) -> Path:
     if not any(folder.glob("*.json.gz")):
         raise FileNotFoundError(f"no recorded trajectories (*.json.gz) in {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[None]:
+    """A local Ray that pretends to have enough cores for a few runners and learners."""
+    import ray
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    ray.init(num_cpus=6, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
