@@ -25,7 +25,7 @@ export PYTHONNOUSERSITE := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv quickstart test test-slow lint format bench constraints clean
+.PHONY: help venv quickstart test test-fast lint format bench constraints clean
 
 help:  ## list these words
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -35,11 +35,11 @@ venv: $(VENV)/.stamp-run  ## create .venv with what training needs (not repeated
 quickstart: $(VENV)/.stamp-run  ## train and evaluate a small example
 	$(BIN)/rl-openness train tune_configs/quickstart.yaml
 
-test: $(VENV)/.stamp-dev  ## the tests, without the slow ones
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
-
-test-slow: $(VENV)/.stamp-dev  ## all tests
+test: $(VENV)/.stamp-dev  ## the whole test suite
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-fast: $(VENV)/.stamp-dev  ## without the tests that start many processes
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
 lint: $(VENV)/.stamp-dev  ## ruff (rules and format), mypy, who may import whom; all four run even if one fails
 	@failed=""; \
@@ -67,7 +67,7 @@ constraints: $(VENV)/.stamp-base  ## renew constraints.txt with the newest relea
 	@$(HUSH) $(VENV)-renew/bin/python -m pip install --quiet --no-build-isolation --editable ".[dev]"
 	@{ echo "# Every package that rl-openness was tested with (runtime and dev), for pip's --constraint; the Makefile uses it."; \
 	   echo "# pyproject.toml holds the ranges that may be used, this file the one set that is known to work together."; \
-	   echo "# Renew with \`make constraints\`, then run \`make lint test-slow\` before committing."; \
+	   echo "# Renew with \`make constraints\`, then run \`make lint test\` before committing."; \
 	   $(VENV)-renew/bin/python -m pip freeze --all --exclude rl-openness \
 	     | grep '^[A-Za-z0-9._-]*==' | grep -Eiv '^(nvidia-|cuda-|triton)' | sed 's/+[^+]*$$//' | LC_ALL=C sort -f; } > constraints.txt.new
 	@mv constraints.txt.new constraints.txt

@@ -32,6 +32,7 @@ from rl_openness.rllib.chunk import RolloutChunk
 from rl_openness.rllib.sampler import Sampler
 
 COMPONENT_SAMPLER = "sampler"
+TRAINING, EVALUATION = 0, 1
 ROLE = "agents"
 
 
@@ -81,7 +82,7 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
 
     def _reseed(self, *path: int) -> None:
         assert self._sampler is not None
-        role = int(self.config.in_evaluation)
+        role = EVALUATION if self.config.in_evaluation else TRAINING
         copies = self._sampler.env.num_copies
         self._sampler.restart(child_seeds(self._root_seed, role, self.worker_index, *path, count=copies))
 
@@ -111,27 +112,39 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         if random_actions:
             raise ValueError("random_actions is not supported: evaluate the policy `random` instead")
         explore = self.config.explore if explore is None else explore
-        if force_reset or num_episodes is not None:
-            self._reseed()
-        copies = self._sampler.env.num_copies
         network = _Explorer(self.module)
         if num_episodes is not None:
             return self._sample_episodes(network, num_episodes, explore)
+        if force_reset:
+            self._reseed()
         steps = self.config.get_rollout_fragment_length(self.worker_index)
         if num_timesteps is not None:
-            steps = -(-num_timesteps // copies)
+            steps = -(-num_timesteps // self._sampler.env.num_copies)
         chunk = self._sampler.collect(network, steps, explore=explore)
         self._log([chunk], len(self._sampler.finished_episodes()), self._sampler.recent_means())
         return [chunk]
 
     def _sample_episodes(self, network: _Explorer, wanted: int, explore: bool) -> list[RolloutChunk]:
+        """The first episode of each of `wanted` seeds, always the same ones; training episodes go on afterwards.
+
+        Taking whichever episodes end first instead would favour short ones.
+        """
         assert self._sampler is not None
+        sampler, copies = self._sampler, self._sampler.env.num_copies
+        before = sampler.state()
+        seeds = child_seeds(self._root_seed, EVALUATION, self.worker_index, count=-(-wanted // copies) * copies)
         chunks: list[RolloutChunk] = []
         episodes: list[dict[str, float]] = []
-        while len(episodes) < wanted:
-            chunks.append(self._sampler.collect(network, 1, explore=explore))
-            episodes += self._sampler.finished_episodes()
-        episodes = episodes[:wanted]
+        for start in range(0, wanted, copies):
+            sampler.restart(seeds[start : start + copies])
+            first: dict[int, dict[str, float]] = {}
+            needed = range(min(copies, wanted - start))
+            while any(copy not in first for copy in needed):
+                chunks.append(sampler.collect(network, 1, explore=explore))
+                for copy, episode in sampler.finished_episodes():
+                    first.setdefault(copy, episode)
+            episodes += [first[copy] for copy in needed]
+        sampler.set_state(before)
         means = {name: float(np.mean([episode[name] for episode in episodes])) for name in episodes[0]}
         self._log(chunks, wanted, means)
         return chunks

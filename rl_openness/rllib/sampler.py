@@ -36,7 +36,7 @@ class Sampler:
         self._returns = np.zeros(self.env.num_copies)
         self._lengths = np.zeros(self.env.num_copies, dtype=np.int64)
         self._events: dict[str, NDArray[np.int64]] = {}
-        self._finished: list[dict[str, float]] = []
+        self._finished: list[tuple[int, dict[str, float]]] = []
         self._recent: list[dict[str, float]] = []
 
     def collect(self, network: Decider, num_steps: int, *, explore: bool = True) -> RolloutChunk:
@@ -86,16 +86,17 @@ class Sampler:
             self._events[name] = self._events.get(name, 0) + counts
         for copy in result.ended:
             events = {name: float(counts[copy]) for name, counts in self._events.items()}
-            self._finished.append({"return": self._returns[copy], "length": float(self._lengths[copy]), **events})
+            episode = {"return": float(self._returns[copy]), "length": float(self._lengths[copy]), **events}
+            self._finished.append((int(copy), episode))
         self._returns[result.ended] = 0.0
         self._lengths[result.ended] = 0
         for counts in self._events.values():
             counts[result.ended] = 0
 
-    def finished_episodes(self) -> list[dict[str, float]]:
-        """Episodes that ended since the last call: return, length, and the sum of every event."""
+    def finished_episodes(self) -> list[tuple[int, dict[str, float]]]:
+        """Episodes that ended since the last call: their copy, and return, length and the sum of every event."""
         finished, self._finished = self._finished, []
-        self._recent = (self._recent + finished)[-EPISODE_WINDOW:]
+        self._recent = (self._recent + [episode for _, episode in finished])[-EPISODE_WINDOW:]
         return finished
 
     def recent_means(self) -> dict[str, float]:

@@ -185,6 +185,18 @@ def test_evaluation_uses_greedy_decisions_and_repeats() -> None:
     algorithm.stop()
 
 
+def test_evaluating_on_the_training_runner_leaves_training_alone() -> None:
+    with_evaluation, without = small(encoder="lstm").build_algo(), small(encoder="lstm").build_algo()
+    for algorithm in (with_evaluation, without):
+        algorithm.train()
+    assert with_evaluation.evaluate()["env_runners"]["num_episodes"] == 10
+    for algorithm in (with_evaluation, without):
+        algorithm.train()
+    assert same(weights(with_evaluation), weights(without))
+    with_evaluation.stop()
+    without.stop()
+
+
 def test_shares_of_an_update_cover_every_copy_once() -> None:
     algorithm = small().build_algo()
     chunk = algorithm.env_runner.sample()[0]
