@@ -7,6 +7,7 @@ scale of their column. Relative coordinates are those of the agent that decides.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -73,7 +74,8 @@ def team_statistics(rows: Tensor, segment: Tensor, count: int, wanted: Sequence[
 class ActorFeatures:
     """Builds `ActorInputs` for one environment and one choice of frame and statistics.
 
-    `memory`: every member thinks at every step (recurrent state), not only agents with a choice.
+    `memory`: every member thinks at every step (recurrent state), not only agents with a choice. `away_rows`: an away
+    member thinks from its own row; otherwise that row is never read (zeros stand in, whatever it holds).
     `pointer`: rows of the seen agents for the agent pointer, instead of statistics.
     """
 
@@ -87,9 +89,10 @@ class ActorFeatures:
         task_extras: bool = True,
         pointer: bool = False,
         memory: bool = False,
+        away_rows: bool = True,
     ) -> None:
         self.spec, self.stats, self.include_self = spec, tuple(stats), include_self
-        self.pointer, self.memory = pointer, memory
+        self.pointer, self.memory, self.away_rows = pointer, memory, away_rows
         self.absolute, self.relative = frame != "relative", frame != "absolute"
         agents, tasks, pairs = spec.agent_columns, spec.task_columns, spec.pair_columns
         self.axes = [i for i, c in enumerate(agents) if c.axis and c.visible == "all"]
@@ -120,6 +123,8 @@ class ActorFeatures:
 
     def __call__(self, team: TeamTensors) -> ActorInputs:
         """Inputs for every team-step of the observation."""
+        if self.memory and not self.away_rows:
+            team = replace(team, agent_rows=team.agent_rows.where(team.present.unsqueeze(1), 0.0))
         has_pair = team.pair_ptr.diff() > 0
         thinks = torch.ones_like(has_pair) if self.memory else has_pair
         member = thinks.nonzero().squeeze(1)

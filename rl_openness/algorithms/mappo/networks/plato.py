@@ -95,6 +95,7 @@ class PlatoActor(nn.Module):
             task_extras=settings.task_extras,
             pointer=settings.query == "agent_pointer",
             memory=settings.encoder == "lstm",
+            away_rows=settings.absent_state == "update",
         )
         width = self.features.query_width
         self.query = AgentPointer(width, hidden) if self.features.pointer else StatisticsQuery(width, hidden)
