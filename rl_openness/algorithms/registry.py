@@ -1,0 +1,51 @@
+"""Methods by name, known without Ray or torch: settings to check a configuration, RLlib's class when it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from pydantic import BaseModel
+
+from rl_openness.algorithms.mappo.settings import PLATO_VARIANTS, PlatoSettings
+from rl_openness.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named method: a learning rule with a set of defaults."""
+
+    name: str
+    policy_method: str
+    """The name its trained policies are saved under (`PolicyCard.method`)."""
+    settings: type[BaseModel]
+    """Fields and checks; the only truth about the method's settings."""
+    defaults: Mapping[str, Any]
+    """What this variant sets apart from the fields' own defaults."""
+    config: str
+    """`module:class` of the RLlib configuration, which takes every field of `settings` in `training(...)`."""
+
+    def new_config(self) -> Any:
+        """A fresh RLlib configuration. Imports torch and Ray."""
+        module, _, attribute = self.config.partition(":")
+        return getattr(import_module(module), attribute)()
+
+
+_METHODS = {
+    variant: Method(variant, "plato", PlatoSettings, defaults, "rl_openness.algorithms.mappo.config:PLATOConfig")
+    for variant, defaults in PLATO_VARIANTS.items()
+}
+
+
+def method_names() -> list[str]:
+    """All names that `find_method` knows."""
+    return sorted(_METHODS)
+
+
+def find_method(name: str) -> Method:
+    """The method of that name. Raises UserError, with the nearest name, for an unknown one."""
+    if name not in _METHODS:
+        raise UserError(f"unknown algorithm {name!r}{nearest(name, _METHODS)}")
+    return _METHODS[name]

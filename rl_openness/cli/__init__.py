@@ -1,0 +1,49 @@
+"""The command line: `rl-openness VERB ...`, a file per verb. Help, lists and wrong input need neither torch nor Ray."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rl_openness.cli.evaluate import evaluate
+from rl_openness.cli.listing import listing
+from rl_openness.cli.train import train
+from rl_openness.errors import UserError
+from rl_openness.version import __version__
+
+app = typer.Typer(
+    help="Training for open multi-agent systems: agents and tasks appear and disappear while the system runs.",
+    epilog="Exit codes: 0 done, 1 a run failed, 2 wrong input (told in one line), 130 stopped by Ctrl-C or SIGTERM.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(train)
+app.command()(evaluate)
+app.add_typer(listing, name="list")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rl-openness {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; what the user can mend is told in one line on stderr, with exit code 2."""
+    try:
+        app(prog_name="rl-openness")
+    except UserError as error:
+        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        sys.exit(2)

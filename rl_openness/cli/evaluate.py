@@ -1,0 +1,93 @@
+"""`rl-openness evaluate`: fresh episodes of trained policies and rules, also in worlds they were not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_openness.cli.output import console, summary
+from rl_openness.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rl_openness.experiments.worlds import World
+
+_WRITERS = (".parquet", ".csv")
+
+
+def evaluate(
+    checkpoints: Annotated[
+        list[Path] | None, typer.Argument(help="Runs, checkpoints or their policy/ folders.", show_default=False)
+    ] = None,
+    setup: Annotated[
+        list[str] | None,
+        typer.Option(help="Wildfire setup to play, e.g. 4x4/S3; may be repeated. Default: as in training, or 3x3/S3."),
+    ] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Hand-written policy to play too, see `list policies`; may be repeated.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes per policy and setup.")] = 50,
+    first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first episode; the next ones follow on.")] = 200,
+    team_size: Annotated[int | None, typer.Option(min=1, help="Another number of agents.")] = None,
+    explore: Annotated[bool, typer.Option("--explore", help="Let trained policies sample their choices.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Write a row per episode to a .parquet or .csv file.")] = None,
+) -> None:
+    """Play whole episodes with trained and hand-written policies, on the same seeds, and show what they earn.
+
+    A trained policy plays any setup and any team size unchanged. Percentages: 0 is doing nothing on the same seeds,
+    100 the exact optimum.
+    """
+    if not checkpoints and not policy:
+        raise UserError("nothing to evaluate: name a checkpoint, or a rule with --policy (see `list policies`)")
+    if output is not None and output.suffix not in _WRITERS:
+        raise UserError(f"--output {output}: must end with {' or '.join(_WRITERS)}")
+    from rl_openness.experiments.evaluate import play, summary_table
+
+    games = _games(checkpoints or [], setup or [], team_size)
+    seeds = range(first_seed, first_seed + episodes)
+    tables = [play(world, policy or [], players, seeds, explore=explore) for world, players in games]
+    import pandas as pd
+
+    table = pd.concat(tables, ignore_index=True)
+    screen = console()
+    screen.print(summary(summary_table(table, [world for world, _ in games])))
+    if output is not None:
+        _write(table, output)
+        screen.print(f"{len(table)} episodes in {output}")
+
+
+def _games(
+    checkpoints: Sequence[Path], setups: Sequence[str], team_size: int | None
+) -> list[tuple[World, dict[str, Path]]]:
+    """Worlds to play in, and who plays there: everyone in the named setups, else each where it was trained."""
+    from rl_openness.experiments.worlds import DEFAULT_SETUP, find_world
+
+    team = {} if team_size is None else {"team_size": team_size}
+    everyone = {str(path): path for path in checkpoints}
+    if setups or not checkpoints:
+        names = dict.fromkeys(setups or [DEFAULT_SETUP])
+        return [(find_world("wildfire", {"setup": name, **team}), everyone) for name in names]
+    from rl_openness.policies.checkpoint import read_card
+
+    games: dict[str, tuple[World, dict[str, Path]]] = {}
+    for name, path in everyone.items():
+        card = read_card(path)
+        world = find_world(card.environment, {**card.env_config, **team})
+        games.setdefault(world.name, (world, {}))[1][name] = path
+    return list(games.values())
+
+
+def _write(table: pd.DataFrame, path: Path) -> None:
+    options: dict[str, Any] = {"index": False}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".csv":
+            table.to_csv(path, **options)
+        else:
+            table.to_parquet(path, **options)
+    except OSError as error:
+        raise UserError(f"--output {path}: {error.strerror}") from None

@@ -1,0 +1,63 @@
+"""`rl-openness list ...`: what there is, by name."""
+
+from __future__ import annotations
+
+import inspect
+
+import typer
+from rich.table import Table
+
+from rl_openness.cli.output import console
+
+listing = typer.Typer(help="List what there is, by name.", no_args_is_help=True)
+
+
+@listing.command()
+def setups() -> None:
+    """List Wildfire's worlds, with the exact optimum: the best mean return that any policy can reach."""
+    from rl_openness.envs.wildfire.setups import family_names
+    from rl_openness.experiments.worlds import known_setups
+
+    table = Table("setup", "agents", "exact optimum")
+    from rl_openness.envs.wildfire.setups import wildfire_config
+
+    for name, optimum in known_setups().items():
+        table.add_row(name, str(wildfire_config(name).num_agents), "-" if optimum is None else f"{optimum:g}")
+    screen = console()
+    screen.print(table)
+    screen.print(f"A name may begin with a family, {' or '.join(family_names())} (upstream/3x3/S3); without: living.")
+
+
+@listing.command()
+def algorithms() -> None:
+    """List methods, with what sets each apart from the defaults."""
+    from rl_openness.algorithms.registry import find_method, method_names
+
+    table = Table("algorithm", "settings apart from the defaults")
+    for name in method_names():
+        changed = [f"{key}: {value}" for key, value in find_method(name).defaults.items()]
+        table.add_row(name, ", ".join(changed) or "-")
+    console().print(table)
+
+
+@listing.command()
+def environments() -> None:
+    """List environments."""
+    from rl_openness.envs.registry import environment_names
+
+    for name in environment_names():
+        typer.echo(name)
+
+
+@listing.command()
+def policies() -> None:
+    """List hand-written policies by environment."""
+    from rl_openness.envs.registry import environment_names
+    from rl_openness.experiments.worlds import find_rule, rule_names
+
+    table = Table("environment", "policy", "what it does")
+    for environment in environment_names():
+        for name in rule_names(environment):
+            what = inspect.getdoc(type(find_rule(environment, name))) or ""
+            table.add_row(environment, name, what.partition("\n")[0])
+    console().print(table)

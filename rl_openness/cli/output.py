@@ -1,0 +1,80 @@
+"""What verbs print: tables of results, and a line that follows a training."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rl_openness.experiments.train import Progress
+
+PLAIN_SECONDS = 5.0
+"""Time between lines where stdout is no terminal."""
+_COLUMNS = (  # column of the summary, heading, digits
+    ("return_mean", "return", 1),
+    ("return_std", "std", 1),
+    ("optimum", "exact optimum", 1),
+    ("percent_of_optimum", "% of optimum", 1),
+    ("reward_per_fight", "reward/fight", 3),
+    ("noop_percent", "NOOP %", 1),
+    ("burnouts", "burnouts", 1),
+    ("putouts", "putouts", 1),
+)
+
+
+def console() -> Console:
+    """For stdout; wide enough for a table where stdout is a file or a pipe."""
+    screen = Console(highlight=False, soft_wrap=True)
+    return screen if screen.is_terminal else Console(highlight=False, soft_wrap=True, width=200)
+
+
+def summary(table: pd.DataFrame) -> Table:
+    """`experiments.evaluate.summary_table` for people."""
+    shown = [(name, head, digits) for name, head, digits in _COLUMNS if name in table.columns]
+    lines = Table("setup", "policy")
+    for _, head, _ in shown:
+        lines.add_column(head, justify="right")
+    for _, row in table.iterrows():
+        cells = ["-" if row[name] != row[name] else f"{row[name]:.{digits}f}" for name, _, digits in shown]
+        lines.add_row(Text(row["setup"]), Text(row["policy"]), *cells)
+    return lines
+
+
+def progress_line(progress: Progress) -> str:
+    """Iteration, steps, speed, return and remaining time in one line."""
+    known = progress.episode_return is not None
+    minutes, seconds = divmod(round(progress.seconds_left), 60)
+    return (
+        f"iteration {progress.iteration}  {progress.env_steps:,} / {progress.total_env_steps:,} env steps  "
+        f"{progress.env_steps_per_second:,.0f} steps/s  "
+        f"return {f'{progress.episode_return:.1f}' if known else '-'} (last 100 episodes)  {minutes}:{seconds:02} left"
+    )
+
+
+@contextmanager
+def follow(screen: Console) -> Iterator[Any]:
+    """A function to call with every `Progress`: one live line in a terminal, else a line every few seconds."""
+    if screen.is_terminal:
+        with Live(console=screen, auto_refresh=False) as live:
+            yield lambda progress: live.update(
+                Text(progress_line(progress), no_wrap=True, overflow="ellipsis"), refresh=True
+            )
+        return
+    next_time = 0.0
+
+    def show(progress: Progress) -> None:
+        nonlocal next_time
+        if time.monotonic() >= next_time or progress.env_steps >= progress.total_env_steps:
+            next_time = time.monotonic() + PLAIN_SECONDS
+            screen.print(progress_line(progress))
+
+    yield show

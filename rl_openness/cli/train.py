@@ -1,0 +1,98 @@
+"""`rl-openness train`: from a YAML file to an evaluated policy."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rl_openness.cli.output import console, follow, summary
+from rl_openness.cli.seeds import INTERRUPTED, train_seeds
+from rl_openness.errors import UserError
+
+if TYPE_CHECKING:
+    from rl_openness.experiments.schema import ExperimentSettings
+    from rl_openness.experiments.train import Outcome
+
+
+def train(
+    config: Annotated[
+        Path | None, typer.Argument(help="Experiment (YAML). Not needed with --resume.", show_default=False)
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. settings.lr=1e-3; may be repeated."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Same as --set run.seed=N.")] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="Train once per seed, as runs NAME-seedN side by side.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Trainings of --seeds at once. Default: the cores.")] = None,
+    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a run, by its name or folder.")] = None,
+    run: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the run. Default: as in the file.")] = None,
+    runs_folder: Annotated[Path, typer.Option(help="Where the runs' folders lie.")] = Path("runs"),
+) -> None:
+    """Train a policy, evaluate it beside hand-written ones, and leave everything in runs/NAME/.
+
+    Ctrl-C ends the training after the running iteration, with a checkpoint (again: at once, without); `--resume` then
+    goes on exactly. A resumed run keeps its configuration, only `--set run.env_steps=N` may lengthen it.
+    """
+    changes = [*(set_ or []), *([f"run.seed={seed}"] if seed is not None else [])]
+    if resume is not None:
+        _refuse_with("--resume", {"--seed": seed, "--seeds": seeds, "--run": run})
+        from rl_openness.experiments.runs import find_run, resumed_settings
+
+        folder = find_run(resume, runs_folder)
+        _train(resumed_settings(folder, config, changes), folder, resume=True)
+        return
+    if config is None:
+        raise UserError("nothing to train: name a configuration (a YAML file), or a run with --resume")
+    from rl_openness.experiments.yaml_files import load_experiment
+
+    settings = load_experiment(config, [*changes, *([("name", run)] if run is not None else [])])
+    if seeds is not None:
+        _refuse_with("--seeds", {"--seed": seed})
+        raise typer.Exit(train_seeds(config, changes, settings.name, seeds, jobs, runs_folder))
+    _train(settings, runs_folder / settings.name, resume=False)
+
+
+def _refuse_with(option: str, others: dict[str, object]) -> None:
+    for name, value in others.items():
+        if value is not None:
+            raise UserError(f"{option} and {name} do not go together")
+
+
+def _train(settings: ExperimentSettings, folder: Path, *, resume: bool) -> None:
+    from rl_openness.experiments.train import train as run_training
+
+    screen = console()
+    with follow(screen) as report:
+        outcome = run_training(settings, folder, resume=resume, report=report)
+    if outcome.evaluation is None:
+        screen.print(f"Stopped; {outcome.checkpoint} is saved. Go on with:\n  {_go_on(folder)}")
+        raise typer.Exit(INTERRUPTED)
+    screen.print(summary(outcome.evaluation))
+    for line in _what_next(settings, folder, outcome):
+        screen.print(line)
+
+
+def _what_next(settings: ExperimentSettings, folder: Path, outcome: Outcome) -> list[str]:
+    lines = [f"Results: {folder} (checkpoints/, config.yaml, progress.csv, episodes.parquet, learning_curve.png)"]
+    if outcome.tracking_uri is not None and outcome.tracking_uri.startswith("sqlite:"):
+        lines.append(f"Browse:  {_command('mlflow')} ui --backend-store-uri {outcome.tracking_uri}")
+    elif outcome.tracking_uri is not None:
+        lines.append(f"Browse:  {outcome.tracking_uri}")
+    return [*lines, f"Go on:   {_go_on(folder)} --set run.env_steps={2 * settings.run.env_steps}"]
+
+
+def _go_on(folder: Path) -> str:
+    return f"{_command('rl-openness')} train --resume {folder}"
+
+
+def _command(name: str) -> str:
+    """A command of this installation as one can type it here."""
+    return name if shutil.which(name) else os.path.relpath(Path(sys.executable).with_name(name))

@@ -1,0 +1,118 @@
+"""Evaluation: policies side by side on the same seeds, as a table of episodes, a summary and a learning curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rl_openness.envs.base import OpenVectorEnv
+from rl_openness.envs.registry import make_environment
+from rl_openness.errors import UserError
+from rl_openness.evaluation.metrics import percent_of_optimum, summarise
+from rl_openness.evaluation.rollout import play_episodes
+from rl_openness.experiments.process import use_one_thread
+from rl_openness.experiments.progress import ProgressTable
+from rl_openness.experiments.schema import ExperimentSettings
+from rl_openness.experiments.worlds import World, find_rule, find_world
+from rl_openness.policies.base import Policy
+
+EPISODES, CURVE = "episodes.parquet", "learning_curve.png"
+NOOP = "noop"
+_COPIES = 64  # episodes played at once; has no influence on results
+
+
+def trained_policy(path: Path, env: OpenVectorEnv, world: World, *, explore: bool = False) -> Policy:
+    """The policy at a path (see `Policy.load`), ready to act in `env`.
+
+    Raises UserError if there is none, or if the environment's observations are not those it was trained on.
+    """
+    use_one_thread()
+    from rl_openness.policies.checkpoint import load_policy, read_card
+
+    card = read_card(path)
+    mismatch = card.env_spec.mismatch(env.spec)
+    if mismatch:
+        raise UserError(f"{path} was trained on {card.environment!r} and cannot act in {world.name}: {mismatch}")
+    return load_policy(path, explore=explore)
+
+
+def play(
+    world: World, rules: Sequence[str], checkpoints: Mapping[str, Path], seeds: Sequence[int], *, explore: bool = False
+) -> pd.DataFrame:
+    """Episodes of checkpoints (by the name to show) and rules in one world, all on the same seeds.
+
+    A row per episode: `policy`, `setup`, and the columns of `evaluation.rollout.play_episodes`. Where the optimum is
+    known, NOOP always plays too: it is the zero of the percentages. Policies take their best option unless `explore`.
+    """
+    env = make_environment(world.environment, min(_COPIES, len(seeds)), world.options)
+    policies = {name: trained_policy(path, env, world, explore=explore) for name, path in checkpoints.items()}
+    names = dict.fromkeys([*([NOOP] if world.optimum is not None else []), *rules])
+    policies |= {name: find_rule(world.environment, name) for name in names}
+    tables = []
+    for name, policy in policies.items():
+        table = play_episodes(env, policy, seeds)
+        table.insert(0, "policy", name)
+        table.insert(1, "setup", world.name)
+        tables.append(table)
+    return pd.concat(tables, ignore_index=True)
+
+
+def summary_table(episodes: pd.DataFrame, worlds: Sequence[World]) -> pd.DataFrame:
+    """A row per setup and policy, in the order of play.
+
+    Columns: `setup`, `policy`, those of `evaluation.metrics.summarise`, `optimum` (best achievable mean return, NaN
+    where unknown) and `percent_of_optimum` (0 = NOOP on the same seeds, 100 = the optimum).
+    """
+    rows: list[dict[str, Any]] = []
+    for (setup, policy), table in episodes.groupby(["setup", "policy"], sort=False):
+        summary = summarise(table.drop(columns=["setup", "policy"]))
+        (optimum,) = {world.optimum for world in worlds if world.name == setup}
+        rows.append({"setup": setup, "policy": policy, **summary, "optimum": optimum})
+    noop = {row["setup"]: row["return_mean"] for row in rows if row["policy"] == NOOP}
+    for row in rows:
+        if row["optimum"] is not None:  # then NOOP has played
+            row["percent_of_optimum"] = percent_of_optimum(row["return_mean"], noop[row["setup"]], row["optimum"])
+    return pd.DataFrame(rows, columns=[*dict.fromkeys([*rows[0], "percent_of_optimum"])]).astype({"optimum": float})
+
+
+def evaluate_run(settings: ExperimentSettings, run_folder: Path, checkpoint: Path) -> pd.DataFrame:
+    """Play the run's evaluation, write `episodes.parquet` and `learning_curve.png`, and return `summary_table`."""
+    evaluation, environment = settings.evaluation, settings.environment
+    home = find_world(environment.name, environment.options)
+    worlds = [find_world(environment.name, {"setup": setup}) for setup in evaluation.setups or []] or [home]
+    seeds = range(evaluation.first_seed, evaluation.first_seed + evaluation.episodes)
+    policies = {settings.algorithm: checkpoint}
+    episodes = pd.concat([play(world, evaluation.rules or [], policies, seeds) for world in worlds], ignore_index=True)
+    episodes.to_parquet(run_folder / EPISODES, index=False)
+    summary = summary_table(episodes, worlds)
+    of_home = summary[(summary["setup"] == home.name) & (summary["policy"] != settings.algorithm)]
+    references = dict(zip(of_home["policy"], of_home["return_mean"], strict=True))
+    draw_learning_curve(run_folder, home, references)
+    return summary
+
+
+def draw_learning_curve(run_folder: Path, world: World, references: Mapping[str, float]) -> None:
+    """Mean return over environment steps from the run's progress, with lines for other policies and the optimum."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    points = [
+        (row["env_steps"], row["episode_return_mean"])
+        for row in ProgressTable(run_folder).rows()
+        if row["episode_return_mean"] is not None
+    ]
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    if points:
+        axes.plot(*zip(*points, strict=True), label="training (last 100 episodes)")
+    for i, (name, value) in enumerate(references.items(), start=1):
+        axes.axhline(value, color=f"C{i}", linestyle=":", label=name)
+    if world.optimum is not None:
+        axes.axhline(world.optimum, color="black", linestyle="--", label="exact optimum")
+    axes.set(title=f"{run_folder.name}: {world.name}", xlabel="environment steps", ylabel="mean return of an episode")
+    axes.legend(fontsize="small")
+    figure.savefig(run_folder / CURVE, dpi=120)

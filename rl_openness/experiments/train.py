@@ -1,0 +1,187 @@
+"""One experiment from its settings to an evaluated policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rl_openness.algorithms.registry import find_method
+from rl_openness.experiments.evaluate import evaluate_run
+from rl_openness.experiments.process import local_ray, stop_on_signal, use_one_thread
+from rl_openness.experiments.progress import ProgressTable, Row, progress_row
+from rl_openness.experiments.runs import (
+    checkpoint_folder,
+    checkpoint_steps,
+    create_run,
+    remove_old_checkpoints,
+    save_config,
+)
+from rl_openness.experiments.schema import ExperimentSettings
+from rl_openness.experiments.tracking import RunTracker
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training is."""
+
+    iteration: int
+    env_steps: int
+    total_env_steps: int
+    env_steps_per_second: float
+    """Mean since the process began to train."""
+    episode_return: float | None
+    """Mean of the last 100 finished episodes; None before the first one."""
+
+    @property
+    def seconds_left(self) -> float:
+        """At the present speed."""
+        return max(self.total_env_steps - self.env_steps, 0) / self.env_steps_per_second
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `train` leaves behind, apart from the run's folder."""
+
+    checkpoint: Path
+    """The last checkpoint."""
+    interrupted: bool
+    """Stopped by a signal before `run.env_steps`; there is no evaluation then."""
+    evaluation: pd.DataFrame | None = None
+    """A row per setup and policy, see `evaluate.summary_table`."""
+    tracking_uri: str | None = None
+    """MLflow's store; None if nothing was recorded."""
+
+
+def train(
+    settings: ExperimentSettings,
+    run_folder: Path,
+    *,
+    resume: bool = False,
+    report: Callable[[Progress], None] = lambda progress: None,
+) -> Outcome:
+    """Train, then evaluate; everything lands in `run_folder` (see README).
+
+    `report` is called after every iteration. With `resume` the run goes on from its newest checkpoint exactly as if it
+    had never stopped, or from the start if it has none. Ctrl-C or SIGTERM ends it after the running iteration, with a
+    checkpoint. Raises UserError if the folder exists (without `resume`).
+    """
+    if resume:
+        save_config(run_folder, settings)
+    else:
+        create_run(run_folder, settings)
+    tracker = RunTracker(settings, run_folder)
+    try:
+        outcome = _train_and_evaluate(settings, run_folder, tracker, report)
+    except BaseException:
+        tracker.end("FAILED")
+        raise
+    tracker.end("KILLED" if outcome.interrupted else "FINISHED")
+    return outcome
+
+
+def _train_and_evaluate(
+    settings: ExperimentSettings, run_folder: Path, tracker: RunTracker, report: Callable[[Progress], None]
+) -> Outcome:
+    use_one_thread()
+    with local_ray(settings.run.num_env_runners + settings.run.num_learners):
+        training = _Training(settings, run_folder, tracker)
+        try:
+            interrupted = training.run(report)
+        finally:
+            training.algorithm.stop()
+    checkpoint = checkpoint_folder(run_folder, training.env_steps)
+    if interrupted:
+        return Outcome(checkpoint, True, tracking_uri=tracker.uri)
+    evaluation = evaluate_run(settings, run_folder, checkpoint)
+    tracker.log_results(evaluation)
+    return Outcome(checkpoint, False, evaluation, tracker.uri)
+
+
+def build_algorithm(settings: ExperimentSettings) -> Any:
+    """The RLlib algorithm of an experiment. Needs a running Ray."""
+    run = settings.run
+    config = (
+        find_method(settings.algorithm)
+        .new_config()
+        .environment(settings.environment.name, env_config=settings.environment.options)
+        .debugging(seed=run.seed, log_level="ERROR")
+        .env_runners(num_env_runners=run.num_env_runners)
+        .learners(num_learners=run.num_learners)
+        .training(**settings.settings)
+    )
+    return config.build_algo()
+
+
+class _Training:
+    """The loop over iterations, from the newest checkpoint on if there is one."""
+
+    def __init__(self, settings: ExperimentSettings, folder: Path, tracker: RunTracker) -> None:
+        self.settings, self.folder, self.tracker = settings, folder, tracker
+        self.table = ProgressTable(folder)
+        self.algorithm = build_algorithm(settings)
+        self.env_steps, self.saved_at = 0, -1
+        saved = checkpoint_steps(folder)
+        if saved:
+            from rl_openness.rllib.checkpoint import restore_checkpoint
+
+            self.env_steps = self.saved_at = saved[-1]
+            restore_checkpoint(self.algorithm, checkpoint_folder(folder, self.env_steps))
+        before = self.table.cut_after(self.env_steps) or {}
+        self.seconds, self.cpu_seconds = before.get("seconds") or 0.0, before.get("cpu_seconds") or 0.0
+
+    def run(self, report: Callable[[Progress], None]) -> bool:
+        """Train to the end or until told to stop (returns True then); the last state is always saved."""
+        run = self.settings.run
+        start, first = time.perf_counter(), self.env_steps
+        with stop_on_signal() as stop:
+            while self.env_steps < run.env_steps and not stop.requested:
+                before = self.env_steps
+                row = self._iterate()
+                if row is None:
+                    continue
+                if self.env_steps // run.checkpoint_every > before // run.checkpoint_every:
+                    self._save()
+                speed = (self.env_steps - first) / (time.perf_counter() - start)
+                returns = row["episode_return_mean"]
+                report(Progress(self.algorithm.iteration, self.env_steps, run.env_steps, speed, returns))
+            if self.env_steps != self.saved_at:
+                self._save()
+        return self.env_steps < run.env_steps
+
+    def _iterate(self) -> Row | None:
+        """One iteration, recorded; None if nothing was learnt because RLlib is restarting all runners."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = self.algorithm.train()
+        duration = time.perf_counter() - wall
+        if not result.get("learners"):
+            return None
+        self.seconds += duration
+        self.cpu_seconds += time.process_time() - cpu
+        row = progress_row(result, seconds=self.seconds, cpu_seconds=self.cpu_seconds, duration=duration)
+        self.env_steps = int(row["env_steps"] or 0)
+        self.table.append(row)
+        self.tracker.log_iteration(row)
+        return row
+
+    def _save(self) -> None:
+        from rl_openness.policies.checkpoint import PolicyCard
+        from rl_openness.rllib.checkpoint import save_checkpoint
+
+        settings, network = self.settings, self.algorithm.core_module().network
+        card = PolicyCard(
+            method=find_method(settings.algorithm).policy_method,
+            settings=settings.settings,
+            env_spec=network.spec,
+            environment=settings.environment.name,
+            env_config=settings.environment.options,
+            env_steps=self.env_steps,
+            seed=settings.run.seed,
+        )
+        save_checkpoint(self.algorithm, checkpoint_folder(self.folder, self.env_steps), card)
+        self.saved_at = self.env_steps
+        remove_old_checkpoints(self.folder, settings.run.checkpoints_kept)
