@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -20,14 +22,14 @@ if TYPE_CHECKING:
 PLAIN_SECONDS = 5.0
 """Time between lines where stdout is no terminal."""
 _COLUMNS = (  # column of the summary, heading, digits
-    ("return_mean", "return", 1),
+    ("return_mean", "mean\nreturn", 1),
     ("return_std", "std", 1),
-    ("optimum", "exact optimum", 1),
-    ("percent_of_optimum", "% of optimum", 1),
-    ("reward_per_fight", "reward/fight", 3),
-    ("noop_percent", "NOOP %", 1),
-    ("burnouts", "burnouts", 1),
-    ("putouts", "putouts", 1),
+    ("optimum", "exact\noptimum", 1),
+    ("percent_of_optimum", "% of\noptimum", 1),
+    ("reward_per_fight", "reward/\nfight", 3),
+    ("noop_percent", "NOOP\n%", 1),
+    ("burnouts", "burn-\nouts", 1),
+    ("putouts", "put-\nouts", 1),
 )
 
 
@@ -40,7 +42,7 @@ def console() -> Console:
 def summary(table: pd.DataFrame) -> Table:
     """`experiments.evaluate.summary_table` for people."""
     shown = [(name, head, digits) for name, head, digits in _COLUMNS if name in table.columns]
-    lines = Table("setup", "policy")
+    lines = Table("setup", "policy", box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True)
     for _, head, _ in shown:
         lines.add_column(head, justify="right")
     for _, row in table.iterrows():
@@ -50,13 +52,11 @@ def summary(table: pd.DataFrame) -> Table:
 
 
 def progress_line(progress: Progress) -> str:
-    """Iteration, steps, speed, return and remaining time in one line."""
-    known = progress.episode_return is not None
-    minutes, seconds = divmod(round(progress.seconds_left), 60)
+    """Iteration, steps, speed, return and remaining time, short enough for 80 columns."""
+    mean = "-" if progress.episode_return is None else f"{progress.episode_return:.1f}"
     return (
-        f"iteration {progress.iteration}  {progress.env_steps:,} / {progress.total_env_steps:,} env steps  "
-        f"{progress.env_steps_per_second:,.0f} steps/s  "
-        f"return {f'{progress.episode_return:.1f}' if known else '-'} (last 100 episodes)  {minutes}:{seconds:02} left"
+        f"iteration {progress.iteration}  {progress.env_steps:,}/{progress.total_env_steps:,} env steps  "
+        f"{progress.env_steps_per_second:,.0f}/s  return {mean}  {timedelta(seconds=round(progress.seconds_left))} left"
     )
 
 

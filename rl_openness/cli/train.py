@@ -67,9 +67,15 @@ def _refuse_with(option: str, others: dict[str, object]) -> None:
 
 
 def _train(settings: ExperimentSettings, folder: Path, *, resume: bool) -> None:
+    from rl_openness.experiments.runs import refuse_existing
     from rl_openness.experiments.train import train as run_training
 
+    if not resume:
+        refuse_existing(folder)
     screen = console()
+    environment, run = settings.environment, settings.run
+    where = environment.options.get("setup", environment.name)
+    screen.print(f"{folder}: {settings.algorithm} on {where}, seed {run.seed}; return = mean of the last 100 episodes")
     with follow(screen) as report:
         outcome = run_training(settings, folder, resume=resume, report=report)
     if outcome.evaluation is None:

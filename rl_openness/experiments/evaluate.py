@@ -104,7 +104,7 @@ def draw_learning_curve(run_folder: Path, world: World, references: Mapping[str,
         for row in ProgressTable(run_folder).rows()
         if row["episode_return_mean"] is not None
     ]
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(9, 5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     if points:
@@ -114,5 +114,5 @@ def draw_learning_curve(run_folder: Path, world: World, references: Mapping[str,
     if world.optimum is not None:
         axes.axhline(world.optimum, color="black", linestyle="--", label="exact optimum")
     axes.set(title=f"{run_folder.name}: {world.name}", xlabel="environment steps", ylabel="mean return of an episode")
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside right upper")
     figure.savefig(run_folder / CURVE, dpi=120)

@@ -100,6 +100,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}{line}: not valid YAML: {error.problem}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
+    if data is None:
+        return {}
     if not isinstance(data, dict):
         raise UserError(f"{path}: must hold keys and values, found {type(data).__name__}")
     return data

@@ -1,0 +1,58 @@
+"""A mistake is one line on stderr, exit code 2, no traceback; nothing heavy is imported to tell it."""
+
+import re
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("train", r"nothing to train: name a configuration .* or a run with --resume"),
+        ("train tini.yaml", r"no file 'tini.yaml'; did you mean 'tiny.yaml'\?"),
+        ("train broken.yaml", r"broken.yaml:\d: not valid YAML"),
+        ("train tiny.yaml --set settings.lrr=1", r"--set: settings.lrr: unknown key; did you mean 'lr'\?"),
+        ("train wrong.yaml", r"wrong.yaml: run.env_stepz: unknown key; did you mean 'env_steps'\?"),
+        ("train tiny.yaml --set run.env_steps=many", r"run.env_steps: .* not 'many'"),
+        ("train tiny.yaml --set settings.num_envs_per_env_runner=7", r"64.* must be a multiple of .*7"),
+        ("train tiny.yaml --run ../x", r"name: string should match"),
+        ("train tiny.yaml --run there", r"run 'runs.there' exists: go on with it by --resume, or .* --run NAME"),
+        ("train tiny.yaml --seeds 1,x", r"--seeds 1,x: must be whole numbers"),
+        ("train tiny.yaml --seeds 1,2,1", r"--seeds 1,2,1: a seed is given twice"),
+        ("train tiny.yaml --seeds 1 --seed 2", r"--seeds and --seed do not go together"),
+        ("train tiny.yaml --seeds 5,6 --run there", r"run 'runs.there-seed6' exists"),
+        ("train --resume their", r"no run 'their' in 'runs'; did you mean 'there'\?"),
+        ("train --resume there --seed 3", r"--resume and --seed do not go together"),
+        ("train --resume there --set run.seed=3", r"run.seed is 0 in this run and cannot become 3"),
+        ("evaluate", r"nothing to evaluate: name a checkpoint, or a rule"),
+        ("evaluate --policy coalitio", r"unknown rule 'coalitio'; did you mean 'coalition'\?"),
+        ("evaluate --policy noop --setup 3x3/S9", r"unknown setup '3x3/S9'; did you mean '3x3/S3'\?"),
+        ("evaluate --policy noop --output table.txt", r"--output table.txt: must end with .parquet or .csv"),
+    ],
+)
+def test_one_line_and_exit_code_2(wrong, rlo, without_heavy, command, words):
+    done = rlo(*command.split(), cwd=wrong, code=2, **without_heavy)
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert re.search(words, done.stderr), done.stderr
+    assert done.stdout == ""
+
+
+@pytest.fixture(scope="module")
+def wrong(place, tmp_path_factory):
+    """Files with mistakes, and a run `there` that has only its configuration."""
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "tiny.yaml").write_text((place / "tiny.yaml").read_text())
+    (folder / "wrong.yaml").write_text("extends: tiny.yaml\nrun: {env_stepz: 3}\n")
+    (folder / "broken.yaml").write_text("name: broken\nrun: [\n")
+    for name in ("there", "there-seed6"):
+        (folder / "runs" / name).mkdir(parents=True)
+        (folder / "runs" / name / "config.yaml").write_text("name: there\n")
+    return folder
+
+
+def test_missing_checkpoint_names_the_nearest(trained, rlo):
+    place, _ = trained
+    done = rlo("evaluate", "runs/tiny/checkpoints/000000002561", cwd=place, code=2)
+    assert done.stderr.count("\n") == 1
+    assert "did you mean 'runs/tiny/checkpoints/000000002560'?" in done.stderr
