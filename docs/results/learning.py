@@ -62,9 +62,8 @@ def main(out: Path, runs: list[Path]) -> None:
     percent = percent_of_optimum(mean, finals[0]["noop"], exact_optimum(setup))
     cpu = curves.groupby("seed")["cpu_seconds"].max()
     cells = " | ".join(f"{value:.1f}" for value in returns)
-    print(
-        f"| {setup} | {cells} | **{mean:.1f}** | {finals[0]['coalition']:.1f} | {exact_optimum(setup)} | {percent:.0f} % |"
-    )
+    coalition, optimum = finals[0]["coalition"], exact_optimum(setup)
+    print(f"| {setup} | {cells} | **{mean:.1f}** | {coalition:.1f} | {optimum} | {percent:.0f} % |")
     print(f"CPU seconds per run: {', '.join(f'{value:.0f}' for value in cpu)}")
 
 
