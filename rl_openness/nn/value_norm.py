@@ -22,7 +22,8 @@ class ValueNorm(nn.Module):
     @torch.no_grad()
     def update(self, targets: Tensor) -> None:
         """Take in one minibatch of raw targets [n]; with several learners the average over all of them."""
-        moments = torch.stack([targets.mean(), targets.square().mean()]).double()
+        exact = targets.to(self.mean.dtype)  # in float32 the variance around a large mean would be lost
+        moments = torch.stack([exact.mean(), exact.square().mean()])
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(moments)
             moments /= torch.distributed.get_world_size()

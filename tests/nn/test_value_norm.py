@@ -73,3 +73,17 @@ def test_targets_keep_their_type_and_get_no_gradient() -> None:
     norm.update(targets)
     assert not norm.mean.requires_grad
     assert norm.normalise(targets).dtype == torch.float32
+
+
+def test_a_small_spread_around_a_large_mean_is_kept() -> None:
+    targets = 2.0**14 + torch.linspace(-4, 4, 9)
+    norm = ValueNorm()
+    norm.update(targets)
+    expected = np.linspace(-4, 4, 9) / np.linspace(-4, 4, 9).std()
+    close(norm.normalise(targets), expected, atol=1e-3)
+
+
+def test_a_network_cast_to_float32_still_learns() -> None:
+    norm = ValueNorm().float()
+    norm.update(torch.tensor([1.0, 3.0]))
+    close(norm.normalise(torch.tensor([2.0, 3.0])), [0.0, 1.0], atol=1e-3)

@@ -120,13 +120,14 @@ def _advantages(
 
 def _standardise(advantage: Tensor) -> Tensor:
     """Over all decisions of the rollout, of all learners."""
-    moments = torch.stack([advantage.sum(), advantage.square().sum(), advantage.new_tensor(len(advantage))]).double()
+    exact = advantage.double()  # in float32 the difference below loses a small spread around a large mean
+    moments = torch.stack([exact.sum(), exact.square().sum(), exact.new_tensor(len(exact))])
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.all_reduce(moments)
     count = moments[2].clamp(min=1)
     mean = moments[0] / count
     std = (moments[1] / count - mean.square()).clamp(min=0).sqrt()
-    return (advantage - mean.to(advantage.dtype)) / (std.to(advantage.dtype) + 1e-5)
+    return ((exact - mean) / (std + 1e-5)).to(advantage.dtype)
 
 
 def prepare_rollout(
@@ -250,8 +251,8 @@ def queries(network: PlatoNetwork, batch: Minibatch) -> RowTable:
     for k, (start, stop) in enumerate(zip(recurrence.bounds, recurrence.bounds[1:], strict=False)):
         if k > 0:
             carry = recurrence.carry[start:stop] - before
-            kept = state.index_select(0, carry.clamp(min=0))
-            state = torch.where((carry >= 0).unsqueeze(1), kept, torch.zeros_like(kept))
+            state = torch.cat([state, state.new_zeros(1, state.shape[1])])  # the last row is for new members
+            state = state.index_select(0, torch.where(carry >= 0, carry, len(state) - 1))
         query, state = memory(rows[start:stop], state, recurrence.present[start:stop])
         outputs.append(query)
         before = start
