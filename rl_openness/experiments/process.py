@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from rl_openness.errors import UserError
+
 
 def use_one_thread() -> None:
     """One thread for torch: the networks are small, and results do not depend on the number of cores."""
@@ -33,7 +35,11 @@ def local_ray(num_actors: int) -> Iterator[None]:
         return
     logging.getLogger("ray").setLevel(logging.ERROR)
     own = {"num_cpus": max(os.cpu_count() or 1, num_actors + 1), "include_dashboard": False}
-    ray.init(**({} if "RAY_ADDRESS" in os.environ else own), log_to_driver=False, logging_level=logging.ERROR)
+    address = os.environ.get("RAY_ADDRESS")
+    try:
+        ray.init(**({} if address else own), log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionError:
+        raise UserError(f"RAY_ADDRESS={address}: no Ray to connect to; unset it to train without a cluster") from None
     try:
         yield
     finally:

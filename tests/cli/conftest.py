@@ -79,7 +79,7 @@ def shared_ray():
         stdout=subprocess.PIPE,
         text=True,
     )
-    yield {"RAY_ADDRESS": host.stdout.readline().strip()}
+    yield {"RAY_ADDRESS": host.stdout.readline().strip(), "RAY_AUTH_MODE": "token"}
     host.stdin.close()
     host.wait(timeout=60)
 

@@ -4,6 +4,7 @@ import signal
 import subprocess
 
 import pandas as pd
+import pytest
 import yaml
 
 from tests.cli.conftest import argv, environment
@@ -17,7 +18,8 @@ def policy_bytes(run):
 
 def progress(run):
     """All columns but those that measure time."""
-    return pd.read_csv(run / "progress.csv").drop(columns=["env_steps_per_second", "seconds", "cpu_seconds"])
+    table = pd.read_csv(run / "progress.csv", float_precision="round_trip")
+    return table.drop(columns=["env_steps_per_second", "seconds", "cpu_seconds"])
 
 
 def same_end(run, other):
@@ -156,6 +158,7 @@ def test_interrupted_it_saves_and_goes_on_exactly(trained, rlo, shared_ray):
     assert {step for step, _ in history(place, tracked)} == set(range(64, 2561, 64))
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_evaluated_again_without_training(trained, rlo, shared_ray):
     place, _ = trained
     before = (place / "runs" / "tiny" / "progress.csv").read_bytes()
@@ -165,6 +168,7 @@ def test_a_finished_run_is_evaluated_again_without_training(trained, rlo, shared
     assert (place / "runs" / "tiny" / "progress.csv").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_several_seeds_side_by_side(rlo, shared_ray, place, tmp_path):
     changes = ("--set", "run.env_steps=128", "--set", "evaluation.episodes=1")
     done = rlo("train", place / "tiny.yaml", "--seeds", "1,2", *changes, cwd=tmp_path, **shared_ray)
@@ -180,6 +184,7 @@ def test_several_seeds_side_by_side(rlo, shared_ray, place, tmp_path):
     assert {run.info.run_name for run in tracked_runs(tmp_path)} == {"tiny-seed1", "tiny-seed2"}
 
 
+@pytest.mark.slow
 def test_interrupted_seeds_all_save(shared_ray, place, tmp_path):
     arguments = ("train", place / "tiny.yaml", "--seeds", "3,4", "--jobs", 2, "--set", "run.env_steps=1e6")
     changes = ("--set", "tracking.mlflow=false")
