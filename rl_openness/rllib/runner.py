@@ -89,7 +89,7 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
     def make_module(self) -> None:
         """The acting half of the configured module."""
         spec = self.config.get_multi_rl_module_spec(spaces=self.get_spaces(), inference_only=True)
-        self.module = spec.build()[DEFAULT_MODULE_ID]
+        self.module = spec.build()[DEFAULT_MODULE_ID].eval()
 
     def get_spaces(self) -> dict[str, tuple[gym.Space[Any], gym.Space[Any]]]:
         """Placeholders: sizes travel in the module's `env_spec`."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from ray.rllib.core import DEFAULT_MODULE_ID
 
 from rl_openness.algorithms.mappo.update import Minibatch, mappo_loss, minibatches, prepare_rollout
 from rl_openness.rllib.chunk import RolloutChunk
@@ -17,29 +18,28 @@ class MappoLearner(PackedTorchLearner):
     """Clipped policy and value losses; gradients of actor and critic are clipped apart."""
 
     def build(self) -> None:
-        """Also reads the settings once."""
+        """Also reads the settings and sorts the parameters once."""
         super().build()
         self._settings = self.config.settings()
+        network = self.core.network
+        self._groups = {name: list(getattr(network, name).parameters()) for name in ("actor", "critic")}
 
     def minibatches(self, chunks: Sequence[RolloutChunk], rng: np.random.Generator) -> Iterator[Minibatch]:
         """See `update.minibatches`."""
         return minibatches(prepare_rollout(chunks, self.core.network, self._settings), self._settings, rng)
 
+    def gradient_groups(self) -> dict[str, list[torch.nn.Parameter]]:
+        """Actor and critic, which share nothing."""
+        return self._groups
+
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: Minibatch, fwd_out: dict[str, Any]
     ) -> torch.Tensor:
-        """See `update.mappo_loss`; logs its parts."""
-        loss, parts = mappo_loss(self.core.network, batch, fwd_out["outputs"], self._settings)
-        self.metrics.log_dict(parts, key=module_id, window=1)
+        """See `update.mappo_loss`; keeps its parts for `after_gradient_based_update`."""
+        loss, self._last_parts = mappo_loss(self.core.network, batch, fwd_out["outputs"], self._settings)
         return loss
 
-    def postprocess_gradients_for_module(
-        self, *, module_id: str, config: Any = None, module_gradients_dict: dict[Any, torch.Tensor]
-    ) -> dict[Any, torch.Tensor]:
-        """Clip by norm, and log the norms."""
-        network = self.core.network
-        limit = self._settings.grad_clip or float("inf")
-        for name in ("actor", "critic"):
-            norm = torch.nn.utils.clip_grad_norm_(getattr(network, name).parameters(), limit)
-            self.metrics.log_value((module_id, f"{name}_grad_norm"), norm, window=1)
-        return module_gradients_dict
+    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Logs the parts of the last minibatch's loss."""
+        self.metrics.log_dict(self._last_parts, key=DEFAULT_MODULE_ID, window=1)
+        super().after_gradient_based_update(timesteps=timesteps)

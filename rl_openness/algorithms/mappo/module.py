@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -26,6 +26,10 @@ class PlatoModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):  # type: i
             PlatoSettings(**self.model_config["settings"]),
             with_critic=not self.inference_only,
         )
+
+    def train(self, mode: bool = True) -> Self:
+        """As torch, but free where nothing changes: RLlib switches modes around every forward pass."""
+        return self if self.training == mode else super().train(mode)
 
     def get_non_inference_attributes(self) -> list[str]:
         """What acting does not need."""
