@@ -15,12 +15,10 @@ listing = typer.Typer(help="List what there is, by name.", no_args_is_help=True)
 @listing.command()
 def setups() -> None:
     """List Wildfire's worlds, with the exact optimum: the best mean return that any policy can reach."""
-    from rl_openness.envs.wildfire.setups import family_names
+    from rl_openness.envs.wildfire.setups import family_names, wildfire_config
     from rl_openness.experiments.worlds import known_setups
 
     table = Table("setup", "agents", "exact optimum")
-    from rl_openness.envs.wildfire.setups import wildfire_config
-
     for name, optimum in known_setups().items():
         table.add_row(name, str(wildfire_config(name).num_agents), "-" if optimum is None else f"{optimum:g}")
     screen = console()

@@ -35,8 +35,9 @@ _COLUMNS = (  # column of the summary, heading, digits
 
 def console() -> Console:
     """For stdout; wide enough for a table where stdout is a file or a pipe."""
-    screen = Console(highlight=False, soft_wrap=True)
-    return screen if screen.is_terminal else Console(highlight=False, soft_wrap=True, width=200)
+    plain: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}
+    screen = Console(**plain)
+    return screen if screen.is_terminal else Console(**plain, width=200)
 
 
 def summary(table: pd.DataFrame) -> Table:

@@ -10,18 +10,18 @@ from pydantic import BaseModel, ValidationError
 from rl_openness.errors import UserError, nearest
 
 Model = TypeVar("Model", bound=BaseModel)
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
 class ConfigError(UserError):
     """A key of a configuration is unknown, or its value is wrong."""
 
-    def __init__(self, path: Path, text: str) -> None:
+    def __init__(self, path: KeyPath, text: str) -> None:
         super().__init__(f"{'.'.join(path)}: {text}" if path else text)
         self.path, self.text = path, text
 
 
-def checked(model: type[Model], data: Mapping[str, Any], path: Path = ()) -> Model:
+def checked(model: type[Model], data: Mapping[str, Any], path: KeyPath = ()) -> Model:
     """`data` as a `model`. Raises ConfigError for the first thing wrong, its path starting with `path`."""
     try:
         return model.model_validate(data)
@@ -48,7 +48,7 @@ def first_problem(error: ValidationError, model: type[BaseModel]) -> ConfigError
     return ConfigError(path, message[:1].lower() + message[1:] + given)
 
 
-def _fields(model: type[BaseModel], path: Path) -> list[str]:
+def _fields(model: type[BaseModel], path: KeyPath) -> list[str]:
     """Keys known in the group at `path`."""
     for name in path:
         model = model.model_fields[name].annotation  # type: ignore[assignment]

@@ -52,11 +52,12 @@ class ProgressTable:
         self.path = folder / PROGRESS
 
     def append(self, row: Row) -> None:
-        """Add a row; the first one decides the columns."""
-        new = not self.path.exists()
-        with self.path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, list(row), lineterminator="\n")
-            if new:
+        """Add a row; the file's first one decides the columns."""
+        with self.path.open("a+", newline="") as file:
+            file.seek(0)
+            columns = next(csv.reader(file), None)
+            writer = csv.DictWriter(file, columns or list(row), extrasaction="ignore", lineterminator="\n")
+            if columns is None:
                 writer.writeheader()
             writer.writerow(row)
 

@@ -49,11 +49,9 @@ class Outcome:
 
     checkpoint: Path
     """The last checkpoint."""
-    interrupted: bool
-    """Stopped by a signal before `run.env_steps`; there is no evaluation then."""
-    evaluation: pd.DataFrame | None = None
-    """A row per setup and policy, see `evaluate.summary_table`."""
-    tracking_uri: str | None = None
+    evaluation: pd.DataFrame | None
+    """A row per setup and policy, see `evaluate.summary_table`; None if a signal stopped it before `run.env_steps`."""
+    tracking_uri: str | None
     """MLflow's store; None if nothing was recorded."""
 
 
@@ -80,7 +78,7 @@ def train(
     except BaseException:
         tracker.end("FAILED")
         raise
-    tracker.end("KILLED" if outcome.interrupted else "FINISHED")
+    tracker.end("KILLED" if outcome.evaluation is None else "FINISHED")
     return outcome
 
 
@@ -96,10 +94,10 @@ def _train_and_evaluate(
             training.algorithm.stop()
     checkpoint = checkpoint_folder(run_folder, training.env_steps)
     if interrupted:
-        return Outcome(checkpoint, True, tracking_uri=tracker.uri)
+        return Outcome(checkpoint, None, tracker.uri)
     evaluation = evaluate_run(settings, run_folder, checkpoint)
     tracker.log_results(evaluation)
-    return Outcome(checkpoint, False, evaluation, tracker.uri)
+    return Outcome(checkpoint, evaluation, tracker.uri)
 
 
 def build_algorithm(settings: ExperimentSettings) -> Any:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from rl_openness.envs.registry import environment_names
 from rl_openness.envs.wildfire.setups import exact_optimum, setup_names, split_name, wildfire_config
 from rl_openness.errors import UserError, nearest
-from rl_openness.experiments.keys import ConfigError, Path, checked, flat
+from rl_openness.experiments.keys import ConfigError, KeyPath, checked, flat
 from rl_openness.policies.base import Policy
 from rl_openness.policies.wildfire import make_rule, wildfire_rules
 
@@ -33,7 +33,7 @@ class WildfireOptions(BaseModel):
     """An own world: the fields of `WildfireConfig`, or the path of a YAML file that holds them."""
     team_size: int | None = None
     """Number of agents, at least 1; null = as the world has it."""
-    overrides: dict[str, Any] = {}
+    overrides: dict[str, Any] | None = None
     """Fields of `WildfireConfig` to change, nested or with dots (`fire.burnout_probability`)."""
 
 
@@ -61,8 +61,8 @@ def _wildfire_options(data: Mapping[str, Any]) -> dict[str, Any]:
     setup, config = options.setup, options.config
     if setup is None and config is None:
         setup = DEFAULT_SETUP
-    overrides = flat(options.overrides)
-    steps: list[tuple[Path, dict[str, Any]]] = [
+    overrides = flat(options.overrides or {})
+    steps: list[tuple[KeyPath, dict[str, Any]]] = [
         (("setup" if config is None else "config",), {}),
         (("team_size",), {"team_size": options.team_size}),
     ]

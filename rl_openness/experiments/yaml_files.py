@@ -11,8 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from rl_openness.errors import UserError, nearest
-from rl_openness.experiments.keys import Path as KeyPath
-from rl_openness.experiments.keys import first_problem
+from rl_openness.experiments.keys import KeyPath, first_problem
 from rl_openness.experiments.schema import ExperimentSettings
 
 EXTENDS = "extends"

@@ -128,6 +128,7 @@ def test_the_run_is_in_mlflow(trained):
     assert files == {"config.yaml", "episodes.parquet", "learning_curve.png"}
 
 
+@pytest.mark.slow
 def test_half_a_run_and_its_rest_equal_the_whole(trained, rlo, shared_ray):
     place, _ = trained
     options = ("--set", "tracking.mlflow=false", "--set", "evaluation.rules=[]")
@@ -141,6 +142,7 @@ def test_half_a_run_and_its_rest_equal_the_whole(trained, rlo, shared_ray):
     assert yaml.safe_load((half / "config.yaml").read_text())["run"]["env_steps"] == 2560
 
 
+@pytest.mark.slow
 def test_interrupted_it_saves_and_goes_on_exactly(trained, rlo, shared_ray):
     place, _ = trained
     run = place / "runs" / "cut"

@@ -52,6 +52,12 @@ def test_row_holds_finite_numbers_or_nothing(tmp_path):
     assert next(csv.DictReader(text)).keys() == table.rows()[0].keys()
 
 
+def test_columns_stay_when_another_version_logs_more(tmp_path):
+    ProgressTable(tmp_path).append(row(1))
+    ProgressTable(tmp_path).append({"new": 1.0, **row(2)})
+    assert [each["env_steps"] for each in ProgressTable(tmp_path).rows()] == [64, 128]
+
+
 def test_cut_drops_later_rows_and_half_a_line(tmp_path):
     table = ProgressTable(tmp_path)
     for iteration in (1, 2, 3):

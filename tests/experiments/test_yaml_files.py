@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rl_openness.algorithms.mappo.settings import PLATO_VARIANTS
 from rl_openness.errors import UserError
 from rl_openness.experiments.schema import ExperimentSettings
 from rl_openness.experiments.yaml_files import dump_experiment, load_experiment
@@ -43,10 +44,10 @@ def test_shipped_base_spells_out_every_key_and_changes_no_default():
             assert set(written[group]) == set(keys), group
 
 
-def test_shipped_strict_form_is_the_variant():
-    (strict,) = [path for path in SHIPPED if path.stem == "plato_strict_3x3_s3"]
-    alone = ExperimentSettings(name="x", algorithm="plato-strict", settings={"deduplicate": True})
-    assert load_experiment(strict).settings == alone.settings
+def test_shipped_strict_form_differs_by_its_variant_alone():
+    names = ("plato_strict_3x3_s3", "plato_wildfire_3x3_s3")
+    strict, plain = (load_experiment(path) for path in SHIPPED if path.stem in names)
+    assert strict.settings == {**plain.settings, **PLATO_VARIANTS["plato-strict"]}
 
 
 def test_defaults_are_spelt_out(small):
