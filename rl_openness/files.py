@@ -22,9 +22,14 @@ def atomic_directory(path: Path) -> Iterator[Path]:
         if path.exists():
             path.rename(old)
         work.rename(path)
+    except BaseException:
+        if old.exists() and not path.exists():
+            old.rename(path)
+        raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -32,6 +33,7 @@ def make_environment(name: str, num_copies: int, options: Mapping[str, Any] | No
         module, _, attribute = _BUILT_IN[name].partition(":")
         make = getattr(import_module(module), attribute)
     try:
-        return make(num_copies, **dict(options or {}))
+        inspect.signature(make).bind(num_copies, **dict(options or {}))
     except TypeError as error:
-        raise UserError(f"environment {name!r}: {error}") from error
+        raise UserError(f"environment {name!r}: {error}") from None
+    return make(num_copies, **dict(options or {}))

@@ -97,6 +97,7 @@ class ActorFeatures:
         agents, tasks, pairs = spec.agent_columns, spec.task_columns, spec.pair_columns
         self.axes = [i for i, c in enumerate(agents) if c.axis and c.visible == "all"]
         self.team = [i for i, c in enumerate(agents) if c.visible == "all"]
+        self.private = [i for i, c in enumerate(agents) if c.visible == "self"]
         self.own = [i for i, c in enumerate(agents) if c.visible != "critic" and (self.absolute or not c.axis)]
         self.task = [i for i, c in enumerate(tasks) if c.visible == "all" and (self.absolute or not c.axis)]
         self.pair = [
@@ -110,10 +111,15 @@ class ActorFeatures:
         return plain + (len(self.axes) if self.relative else 0)
 
     @property
+    def seen_width(self) -> int:
+        """Width of a row that the agent pointer reads: also what an agent knows of itself alone (0 for others)."""
+        return self.team_width + len(self.private)
+
+    @property
     def query_width(self) -> int:
         """Width of `query_rows`."""
         if self.pointer:
-            return self.team_width
+            return self.seen_width
         return len(self.stats) * self.team_width + (len(self.own) if self.include_self else 0)
 
     @property
@@ -209,6 +215,8 @@ class ActorFeatures:
         parts = [_pick(theirs, columns, plain)]
         if self.relative:
             parts.append(_pick(theirs, columns, self.axes) - _pick(mine, columns, self.axes))
+        own = _pick(mine, columns, self.private)
+        parts.append(torch.where((agent == ego).unsqueeze(1), own, torch.zeros_like(own)))
         return torch.cat(parts, dim=1)
 
 

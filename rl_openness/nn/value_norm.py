@@ -27,6 +27,8 @@ class ValueNorm(nn.Module):
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(moments)
             moments /= torch.distributed.get_world_size()
+        if not torch.isfinite(moments).all():
+            return  # the step is left out too; one bad target must not poison all later ones
         self.mean.lerp_(moments[0], 1.0 - self.beta)
         self.square.lerp_(moments[1], 1.0 - self.beta)
         self.weight.lerp_(torch.ones_like(self.weight), 1.0 - self.beta)

@@ -54,7 +54,8 @@ def find_policy(path: str | Path) -> Path:
     Raises UserError, with the nearest existing ones, if there is none.
     """
     path = Path(path)
-    for candidate in (path, path / "policy", *sorted(path.glob("checkpoints/*/policy"), reverse=True)):
+    in_run = sorted(path.glob("checkpoints/[!.]*/policy"), reverse=True)  # a dot: not complete
+    for candidate in (path, path / "policy", *in_run):
         if (candidate / CARD).is_file():
             return candidate
     near = path
@@ -73,7 +74,9 @@ def read_card(path: str | Path) -> PolicyCard:
         if kind != FORMAT:
             raise UserError(f"{folder}: policy format {kind} (package {version}); this package reads format {FORMAT}")
         return PolicyCard(**{**data, "env_spec": EnvSpec.from_json(data["env_spec"])})
-    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder / CARD} cannot be read: {error}") from None
 
 
@@ -84,7 +87,11 @@ def load_policy(path: str | Path, *, explore: bool = False) -> NetworkPolicy:
     if card.method not in _ACTORS:
         raise UserError(f"{folder}: unknown method {card.method!r}{nearest(card.method, _ACTORS)}")
     module, _, attribute = _ACTORS[card.method].partition(":")
-    actor = getattr(import_module(module), attribute)(card.env_spec, card.settings)
+    try:
+        actor = getattr(import_module(module), attribute)(card.env_spec, card.settings)
+    except ValueError as error:  # settings of another version
+        reason = " ".join(str(error).split())
+        raise UserError(f"{folder / CARD} does not fit this version of the package: {reason}") from None
     try:
         actor.load_state_dict(load_file(folder / WEIGHTS))
     except (OSError, SafetensorError, RuntimeError) as error:

@@ -23,10 +23,13 @@ from ray.rllib.utils.metrics import (
 from rl_openness.rllib.data import RolloutData
 
 REMOTE_RUNNERS = "remote_runners"
+MAX_EMPTY_ITERATIONS = 3
 
 
 class OpenAlgorithm(Algorithm):  # type: ignore[misc]
     """Sample, update, hand out weights. Methods differ in their learner and module only."""
+
+    _empty_iterations = 0
 
     def training_step(self) -> None:
         """One iteration: `train_batch_size_per_learner` team-steps for each learner, one update."""
@@ -39,7 +42,9 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
                 _return_metrics=True,
             )
         if not chunks:
-            return  # all runners are away: RLlib restarts them before the next iteration
+            self._count_empty_iteration()
+            return
+        self._empty_iterations = 0
         self.metrics.aggregate(results, key=ENV_RUNNER_RESULTS)
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
             if not self.learner_group.is_local:
@@ -52,6 +57,15 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
             self.metrics.aggregate(learned, key=LEARNER_RESULTS)
         with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)):
             self._hand_out_weights()
+
+    def _count_empty_iteration(self) -> None:
+        """All runners are away; RLlib restarts them. An error in the environment would repeat itself for ever."""
+        self._empty_iterations += 1
+        if self._empty_iterations >= MAX_EMPTY_ITERATIONS:
+            raise RuntimeError(
+                f"no runner returned a rollout in {self._empty_iterations} iterations; the reason is in the runners' "
+                "logs (Ray's session folder), or train with num_env_runners=0 to see it here"
+            )
 
     def _hand_out_weights(self) -> None:
         if self.learner_group.is_local and self.env_runner_group.num_remote_env_runners() == 0:
@@ -82,7 +96,7 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Inverse of `get_state`. With another number of runners the surplus ones start fresh episodes."""
+        """Inverse of `get_state`. Runners that the state does not know (they are more, or one was away) start anew."""
         super().set_state(state)
         if REMOTE_RUNNERS not in state:
             return
@@ -90,7 +104,9 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
 
         def restore(runner: Any) -> None:
             own = ray.get(states).get(str(runner.worker_index))
-            if own is not None:
+            if own is None:
+                runner.start_anew()
+            else:
                 runner.set_state(own)
 
         self.env_runner_group.foreach_env_runner(restore, local_env_runner=False)

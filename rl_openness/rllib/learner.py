@@ -1,4 +1,4 @@
-"""RLlib's learner for packed rollouts: minibatches come from the method, everything else from RLlib."""
+"""RLlib's learner for packed rollouts: minibatches, loss and groups of parameters come from the method."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PackedTorchLearner(TorchLearner):  # type: ignore[misc]
         return self.module[DEFAULT_MODULE_ID].unwrapped()
 
     def _create_iterator_if_necessary(self, *, training_data: RolloutData, **kwargs: Any) -> Iterator[ModuleMinibatch]:
-        key = [self.config.seed or 0, self._learner_index, self._weights_seq_no]
+        key = [self.config.seed, self._learner_index, self._weights_seq_no]
         for batch in self.minibatches(training_data.chunks, np.random.default_rng(key)):
             yield ModuleMinibatch(batch)
 
@@ -95,9 +95,13 @@ class PackedTorchLearner(TorchLearner):  # type: ignore[misc]
     def set_state(self, state: Mapping[str, Any]) -> None:
         """As RLlib, but the configured learning rate holds from the first update on (PBT changes it)."""
         super().set_state(state)
-        if COMPONENT_OPTIMIZER in state:
-            for optimizer in self._optimizer_parameters:
-                self._set_optimizer_lr(optimizer, self.config.lr)
+        if COMPONENT_OPTIMIZER not in state:
+            return
+        for optimizer in self._optimizer_parameters:
+            self._set_optimizer_lr(optimizer, self.config.lr)
+            # RLlib keeps the arrays it was given, and several learners of one machine are given the same memory.
+            for moments in optimizer.state.values():
+                moments.update({name: tensor.clone() for name, tensor in moments.items()})
 
     def forget_weights_version(self) -> None:
         """Accept any weights next, also older ones (in-place restore)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -60,12 +60,8 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         self.worker_index: int = kwargs.get("worker_index") or 0
         self._weights_seq_no = 0
         self._sampler: Sampler | None = None
-        self._recreated = bool(kwargs.get("recreated_worker"))
-        self._root_seed = self.config.seed
-        if self._root_seed is None:
-            self._root_seed = int.from_bytes(os.urandom(6), "little")
-        if self.worker_index > 0 or self.num_workers == 0 or self.config.create_local_env_runner is True:
-            self.make_env()
+        self._recreated = self.worker_index > 0 and ray.get_runtime_context().was_current_actor_reconstructed
+        self.make_env()
         self.make_module()
 
     def _owns_env(self) -> bool:
@@ -84,7 +80,7 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         assert self._sampler is not None
         role = EVALUATION if self.config.in_evaluation else TRAINING
         copies = self._sampler.env.num_copies
-        self._sampler.restart(child_seeds(self._root_seed, role, self.worker_index, *path, count=copies))
+        self._sampler.restart(child_seeds(self.config.seed, role, self.worker_index, *path, count=copies))
 
     def make_module(self) -> None:
         """The acting half of the configured module."""
@@ -108,18 +104,23 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
     ) -> list[RolloutChunk]:
         """One chunk: a fragment (default), at least `num_timesteps` team-steps, or until `num_episodes` have ended."""
         if self._sampler is None:
-            raise ValueError("this runner has no environment: remote runners sample in its place")
+            raise ValueError(
+                "the local runner has no environment while remote runners sample; to evaluate, ask for own runners: "
+                "evaluation(evaluation_interval=... or evaluation_num_env_runners=...)"
+            )
         if random_actions:
             raise ValueError("random_actions is not supported: evaluate the policy `random` instead")
         explore = self.config.explore if explore is None else explore
         network = _Explorer(self.module)
+        if num_episodes == 0:
+            return []
         if num_episodes is not None:
             return self._sample_episodes(network, num_episodes, explore)
         if force_reset:
             self._reseed()
         steps = self.config.get_rollout_fragment_length(self.worker_index)
         if num_timesteps is not None:
-            steps = -(-num_timesteps // self._sampler.env.num_copies)
+            steps = max(math.ceil(num_timesteps / self._sampler.env.num_copies), 1)
         chunk = self._sampler.collect(network, steps, explore=explore)
         self._log([chunk], len(self._sampler.finished_episodes()), self._sampler.recent_means())
         return [chunk]
@@ -131,8 +132,8 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         """
         assert self._sampler is not None
         sampler, copies = self._sampler, self._sampler.env.num_copies
-        before = sampler.state()
-        seeds = child_seeds(self._root_seed, EVALUATION, self.worker_index, count=-(-wanted // copies) * copies)
+        before = None if self.config.in_evaluation else sampler.state()
+        seeds = child_seeds(self.config.seed, EVALUATION, self.worker_index, count=-(-wanted // copies) * copies)
         chunks: list[RolloutChunk] = []
         episodes: list[dict[str, float]] = []
         for start in range(0, wanted, copies):
@@ -144,7 +145,8 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
                 for copy, episode in sampler.finished_episodes():
                     first.setdefault(copy, episode)
             episodes += [first[copy] for copy in needed]
-        sampler.set_state(before)
+        if before is not None:
+            sampler.set_state(before)
         means = {name: float(np.mean([episode[name] for episode in episodes])) for name in episodes[0]}
         self._log(chunks, wanted, means)
         return chunks
@@ -152,7 +154,6 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
     def _log(self, chunks: list[RolloutChunk], num_episodes: int, means: Mapping[str, float]) -> None:
         env_steps = sum(chunk.env_steps() for chunk in chunks)
         agent_steps = sum(chunk.agent_steps() for chunk in chunks)
-        self.num_env_steps_sampled_lifetime += env_steps
         log = self.metrics.log_value
         for key, lifetime, count in (
             (NUM_ENV_STEPS_SAMPLED, NUM_ENV_STEPS_SAMPLED_LIFETIME, env_steps),
@@ -181,14 +182,22 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         not_components: str | Collection[str] | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Weights (component `rl_module`), the sampler's exact state, and counters."""
-        state: dict[str, Any] = {NUM_ENV_STEPS_SAMPLED_LIFETIME: self.num_env_steps_sampled_lifetime}
+        """Weights (component `rl_module`) and, of training runners, the sampler's exact state.
+
+        Evaluation always starts from its own seeds, so there is nothing to keep; RLlib would also hand it the training
+        runner's episodes.
+        """
+        state: dict[str, Any] = {}
         if self._check_component(COMPONENT_RL_MODULE, components, not_components):
             state[COMPONENT_RL_MODULE] = self.module.get_state(**kwargs)
             state[WEIGHTS_SEQ_NO] = self._weights_seq_no
-        if self._sampler is not None and self._check_component(COMPONENT_SAMPLER, components, not_components):
+        if self._keeps_episodes() and self._check_component(COMPONENT_SAMPLER, components, not_components):
+            assert self._sampler is not None
             state[COMPONENT_SAMPLER] = self._sampler.state()
         return state
+
+    def _keeps_episodes(self) -> bool:
+        return self._sampler is not None and not self.config.in_evaluation
 
     def set_state(self, state: Mapping[str, Any] | ray.ObjectRef) -> None:
         """Inverse of `get_state`; older weights than the present ones are ignored, as RLlib expects."""
@@ -196,9 +205,8 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             state = ray.get(state)
         if COMPONENT_RL_MODULE in state:
             self._set_weights(state[COMPONENT_RL_MODULE], state.get(WEIGHTS_SEQ_NO, 0))
-        if NUM_ENV_STEPS_SAMPLED_LIFETIME in state:
-            self.num_env_steps_sampled_lifetime = state[NUM_ENV_STEPS_SAMPLED_LIFETIME]
-        if COMPONENT_SAMPLER in state and self._sampler is not None:
+        if COMPONENT_SAMPLER in state and self._keeps_episodes():
+            assert self._sampler is not None
             self._sampler.set_state(state[COMPONENT_SAMPLER])
 
     def _set_weights(self, weights: Any, seq_no: int) -> None:
@@ -212,6 +220,11 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             weights = ray.get(weights)
         self.module.set_state(weights.get(DEFAULT_MODULE_ID, weights))
         self._weights_seq_no = seq_no or self._weights_seq_no
+
+    def start_anew(self) -> None:
+        """New episodes that this worker has not played before, where a checkpoint holds none for it."""
+        if self._sampler is not None:
+            self._reseed(self._weights_seq_no)
 
     def forget_weights_version(self) -> None:
         """Accept any weights next, also older ones (in-place restore)."""

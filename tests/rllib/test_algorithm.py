@@ -54,6 +54,16 @@ def card(algorithm: PLATO) -> PolicyCard:
     )
 
 
+def identities(algorithm: PLATO) -> dict[int, tuple[int, int, np.ndarray]]:
+    """Process, version of the weights and seeds of each remote runner."""
+    return dict(
+        algorithm.env_runner_group.foreach_env_runner(
+            lambda r: (r.worker_index, (os.getpid(), r._weights_seq_no, r._sampler.env.get_state()["seed"])),
+            local_env_runner=False,
+        )
+    )
+
+
 def test_reports_steps_and_recent_episodes() -> None:
     algorithm = small(train_batch_size_per_learner=1600, minibatch_size=800).build_algo()
     results = [algorithm.train() for _ in range(2)]
@@ -157,6 +167,11 @@ def test_a_damaged_or_missing_state_is_named(tmp_path: Path) -> None:
         (lambda c: c.multi_agent(count_steps_by="agent_steps"), "count_steps_by"),
         (lambda c: c.training(learner_connector=lambda *_: None), "learner_connector"),
         (lambda c: c.training(lr=-0.5), "PLATO setting 'lr'"),
+        (lambda c: c.training(train_batch_size=4096), "say train_batch_size_per_learner"),
+        (lambda c: c.training(grad_clip_by="value"), "grad_clip_by"),
+        (lambda c: c.rl_module(model_config={"hidden": 5}), "say training"),
+        (lambda c: c.learners(num_gpus_per_learner=1), "num_gpus_per_learner"),
+        (lambda c: c.debugging(seed=-5), "seed must not be negative"),
         (lambda c: c.training(minibatch_size=512), "minibatch_size"),
         (lambda c: c.training(absent_state="hold"), "needs encoder = lstm"),
         (lambda c: c.environment("wildfire", env_config={"setup": "3x3/S9"}), "did you mean"),
@@ -170,6 +185,8 @@ def test_refuses_what_does_not_apply(change: object, message: str) -> None:
 def test_unknown_settings_name_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'entropy_coeff'"):
         PLATOConfig().training(entropy_coef=0.1)
+    with pytest.raises(UserError, match="did you mean 'entropy_coeff'"):
+        PLATOConfig().training(grad_clip_by="norm", entropy_coef=0.1)
     with pytest.raises(UserError, match="did you mean 'plato-strict'"):
         PLATOConfig(variant="plato-strct")
 
@@ -182,6 +199,37 @@ def test_evaluation_uses_greedy_decisions_and_repeats() -> None:
     assert first["num_episodes"] == 20
     assert first["episode_return_mean"] == again["episode_return_mean"]
     assert "evaluation" in algorithm.train()
+    algorithm.stop()
+
+
+@pytest.mark.parametrize("other", [{"num_envs_per_env_runner": 4}, {"env_config": {"setup": "4x4/S3"}}])
+def test_restores_beside_an_evaluation_of_another_size_or_world(tmp_path: Path, other: dict[str, object]) -> None:
+    config = small().evaluation(evaluation_interval=1, evaluation_duration=4, evaluation_config=other)
+    algorithm = config.build_algo()
+    first = algorithm.train()
+    save_checkpoint(algorithm, tmp_path / "c", card(algorithm))
+    restore_checkpoint(algorithm, tmp_path / "c")
+    assert np.isfinite(first["evaluation"]["env_runners"]["episode_return_mean"])
+    algorithm.train()
+    algorithm.stop()
+
+
+def test_a_missing_seed_is_drawn_and_known() -> None:
+    algorithms = [small().debugging(seed=None).build_algo() for _ in range(2)]
+    assert algorithms[0].config.seed != algorithms[1].config.seed
+    assert algorithms[0].config.seed >= 0
+    for algorithm in algorithms:
+        algorithm.stop()
+
+
+@pytest.mark.slow
+def test_an_error_in_a_remote_environment_ends_the_training(tmp_path: Path) -> None:
+    options = {"setup": "3x3/S3", "at_end": "stop", "overrides": {"env.max_steps": 3}}
+    config = small().environment("wildfire", env_config=options).env_runners(num_env_runners=1)
+    algorithm = config.build_algo()
+    with pytest.raises(RuntimeError, match="no runner returned a rollout"):
+        for _ in range(10):
+            algorithm.train()
     algorithm.stop()
 
 
@@ -223,6 +271,26 @@ def test_two_learners_stay_in_step() -> None:
 
 
 @pytest.mark.slow
+def test_two_learners_continue_bit_identically_and_in_step(tmp_path: Path) -> None:
+    config = small().learners(num_learners=2)
+    algorithm = config.copy(copy_frozen=False).build_algo()
+    algorithm.train()
+    save_checkpoint(algorithm, tmp_path / "half", card(algorithm))
+    for _ in range(2):
+        algorithm.train()
+    reference = weights(algorithm)
+    restore_checkpoint(algorithm, tmp_path / "half")
+    for _ in range(2):
+        algorithm.train()
+    assert same(weights(algorithm), reference)
+    states = algorithm.learner_group.foreach_learner(lambda learner: learner.module.get_state())
+    first, second = (result.get()["default_policy"] for result in states)
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name])
+    algorithm.stop()
+
+
+@pytest.mark.slow
 def test_two_runners_evaluation_runners_and_two_learners_together() -> None:
     config = small().env_runners(num_env_runners=2).learners(num_learners=2)
     algorithm = config.evaluation(
@@ -239,23 +307,17 @@ def test_a_killed_runner_comes_back_and_no_chunk_counts_twice() -> None:
     config = small().env_runners(num_env_runners=2).fault_tolerance(restart_failed_env_runners=True)
     algorithm = config.build_algo()
     algorithm.train()
-    pids = dict(
-        algorithm.env_runner_group.foreach_env_runner(lambda r: (r.worker_index, os.getpid()), local_env_runner=False)
-    )
-    os.kill(pids[1], signal.SIGKILL)
+    before = identities(algorithm)
+    os.kill(before[1][0], signal.SIGKILL)
     steps = [algorithm.train()["num_env_steps_sampled_lifetime"] for _ in range(2)]
     deadline = time.monotonic() + 120
     while algorithm.env_runner_group.num_healthy_remote_workers() < 2 and time.monotonic() < deadline:
         steps.append(algorithm.train()["num_env_steps_sampled_lifetime"])
-    back = dict(
-        algorithm.env_runner_group.foreach_env_runner(
-            lambda r: (r.worker_index, (os.getpid(), r._weights_seq_no, r._sampler.env.get_state()["seed"])),
-            local_env_runner=False,
-        )
-    )
-    assert back[1][0] != pids[1]
-    assert back[2][0] == pids[2]
+    back = identities(algorithm)
+    assert back[1][0] != before[1][0]
+    assert back[2][0] == before[2][0]
     assert back[1][1] == back[2][1]
+    assert set(back[1][2]).isdisjoint(before[1][2]), "the predecessor's episodes are played again"
     assert set(back[1][2]).isdisjoint(back[2][2])
     assert np.diff([256, *steps]).tolist() == [256] * len(steps)
     algorithm.stop()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+import secrets
 from typing import Any
 
 import gymnasium as gym
@@ -13,10 +15,13 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from rl_openness.algorithms.mappo.learner import MappoLearner
 from rl_openness.algorithms.mappo.module import PlatoModule
 from rl_openness.algorithms.mappo.settings import PLATO_VARIANTS, PlatoSettings
+from rl_openness.envs.base import EnvSpec
 from rl_openness.envs.registry import make_environment
 from rl_openness.errors import UserError, nearest
 from rl_openness.rllib.algorithm import OpenAlgorithm
 from rl_openness.rllib.runner import OpenEnvRunner
+
+logger = logging.getLogger(__name__)
 
 
 class PLATO(OpenAlgorithm):
@@ -68,11 +73,12 @@ class PLATOConfig(AlgorithmConfig):  # type: ignore[misc]
             value = kwargs.pop(name)
             if value is not NotProvided:
                 setattr(self, name, value)
-        try:
-            super().training(**kwargs)
-        except TypeError:
-            unknown = next(iter(kwargs))
-            raise UserError(f"PLATO has no setting {unknown!r}{nearest(unknown, PlatoSettings.model_fields)}") from None
+        known = inspect.signature(super().training).parameters
+        for unknown in set(kwargs) - set(known):
+            raise UserError(
+                f"PLATO has no setting {unknown!r}{nearest(unknown, [*PlatoSettings.model_fields, *known])}"
+            )
+        super().training(**kwargs)
         return self
 
     def settings(self) -> PlatoSettings:
@@ -94,7 +100,7 @@ class PLATOConfig(AlgorithmConfig):  # type: ignore[misc]
 
     @property
     def _model_config_auto_includes(self) -> dict[str, Any]:
-        spec = make_environment(self.env, 1, self.env_config).spec
+        spec = self._env_spec()
         includes: dict[str, Any] = super()._model_config_auto_includes | {
             "env_spec": spec.to_json(),
             "settings": self.settings().model_dump(),
@@ -103,10 +109,16 @@ class PLATOConfig(AlgorithmConfig):  # type: ignore[misc]
 
     def validate(self) -> None:
         """RLlib's checks, the method's, and a reason for each RLlib option that has no meaning here."""
+        seed: int | None = self.get("seed")
+        if seed is None:
+            self.debugging(seed=secrets.randbits(31))  # drawn here, so that it is known and a resumed run has the same
+        elif seed < 0:
+            self._value_error(f"seed must not be negative, not {seed}")
         super().validate()
-        settings = self.settings()
+        self.settings()
         if self.in_evaluation:
             return
+        self._check_environment()
         self._reject_foreign_options()
         copies = self.num_envs_per_env_runner
         per_fragment = copies * max(self.num_env_runners, 1)
@@ -120,8 +132,17 @@ class PLATOConfig(AlgorithmConfig):  # type: ignore[misc]
                 f"num_envs_per_env_runner ({copies}) must be a multiple of num_learners ({self.num_learners}): "
                 "each learner takes an equal share of the copies"
             )
-        if settings.minibatch_size > self.train_batch_size_per_learner:
-            self._value_error("minibatch_size must not exceed train_batch_size_per_learner")
+
+    def _check_environment(self) -> None:
+        spec = self._env_spec()
+        if spec.num_actions is not None or not spec.task_columns:
+            self._value_error(f"PLATO chooses among tasks, and {spec.name!r} has none")
+        hidden = [column.name for column in spec.agent_columns if column.visible == "self"]
+        if hidden and not self.query_include_self and self.query == "stats":
+            logger.warning("agents do not see their own %s: query_include_self is off", ", ".join(hidden))
+
+    def _env_spec(self) -> EnvSpec:
+        return make_environment(self.env, 1, self.env_config).spec
 
     def _reject_foreign_options(self) -> None:
         fragment = self.total_train_batch_size // (self.num_envs_per_env_runner * max(self.num_env_runners, 1))
@@ -137,6 +158,11 @@ class PLATOConfig(AlgorithmConfig):  # type: ignore[misc]
             (self._env_to_module_connector is not None, "env_to_module_connector: there is no connector pipeline"),
             (self._module_to_env_connector is not None, "module_to_env_connector: there is no connector pipeline"),
             (self._learner_connector is not None, "learner_connector: there is no connector pipeline"),
+            (self.train_batch_size != 32, "train_batch_size: say train_batch_size_per_learner"),
+            (self.grad_clip_by != "global_norm", "grad_clip_by: gradients are clipped by their norm"),
+            (self.torch_compile_learner, "torch_compile_learner: minibatches are ragged"),
+            (self._model_config not in (None, {}), "rl_module(model_config=...): say training(...)"),
+            (self.num_gpus_per_learner > 0, "num_gpus_per_learner: inputs are prepared on the CPU"),
             (self.num_aggregator_actors_per_learner > 0, "num_aggregator_actors_per_learner: chunks are ready as is"),
         ):
             if wrong:

@@ -44,7 +44,7 @@ class MappoSettings(BaseModel):
     deduplicate: bool = False
     """Run row-wise networks once per distinct row of a rollout: exact, and much cheaper where few rows are distinct."""
     max_seq_len: int = Field(20, ge=1)
-    """Steps of a training window where the policy has memory."""
+    """Steps of a training window where the policy has memory; a fragment (batch / copies / runners) ends one too."""
 
     @model_validator(mode="after")
     def _sizes(self) -> Self:

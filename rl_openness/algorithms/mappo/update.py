@@ -278,7 +278,10 @@ def evaluate(network: PlatoNetwork, batch: Minibatch) -> Outputs:
 def mappo_loss(
     network: PlatoNetwork, batch: Minibatch, outputs: Outputs, settings: MappoSettings
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss to minimise, and its parts (detached). Updates the value normalisation with the batch's targets."""
+    """The loss to minimise, and its parts (detached). Updates the value normalisation with the batch's targets.
+
+    The actor's part is a mean over *this* learner's decisions; RLlib then averages the learners' gradients.
+    """
     assert network.critic is not None
     decides = batch.actor.decides
     log_prob, old = outputs.log_prob[decides], batch.old_log_prob[decides]
