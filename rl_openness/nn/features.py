@@ -97,8 +97,8 @@ class ActorFeatures:
         agents, tasks, pairs = spec.agent_columns, spec.task_columns, spec.pair_columns
         self.axes = [i for i, c in enumerate(agents) if c.axis and c.visible == "all"]
         self.team = [i for i, c in enumerate(agents) if c.visible == "all"]
-        self.private = [i for i, c in enumerate(agents) if c.visible == "self"]
         self.own = [i for i, c in enumerate(agents) if c.visible != "critic" and (self.absolute or not c.axis)]
+        self.private = [i for i in self.own if agents[i].visible == "self"]
         self.task = [i for i, c in enumerate(tasks) if c.visible == "all" and (self.absolute or not c.axis)]
         self.pair = [
             i for i, c in enumerate(pairs) if c.visible != "critic" and (self.relative if c.axis else task_extras)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_openness.envs.base import NO_OP, Column, EnvSpec, OpenVectorEnv, PackedObs, StepResult, Visibility, concatenate
+from rl_openness.envs.base import NO_OP, Column, EnvSpec, OpenVectorEnv, PackedObs, StepResult, concatenate
 from rl_openness.envs.draws import Keys, child_seeds, step_keys
 from rl_openness.envs.ragged import pointer, segment_of_row
 from tests.nn.builders import SPEC
@@ -166,10 +166,10 @@ class MotleyEnv(_CountingEnv):
             getattr(self, name)[...] = state[name]
 
 
-def lesson_spec(name: str, visible: Visibility = "self") -> EnvSpec:
+def lesson_spec(name: str) -> EnvSpec:
     return EnvSpec(
         name=name,
-        agent_columns=(Column("mark", visible=visible),),
+        agent_columns=(Column("mark", visible="self"),),
         task_columns=(Column("mark"),),
         pair_columns=(),
     )
@@ -230,8 +230,8 @@ class IdentityEnv(_LessonEnv):
 
     steps = 1
 
-    def __init__(self, num_copies: int, visible: Visibility = "self") -> None:
-        self.spec = lesson_spec("identity", visible)
+    def __init__(self, num_copies: int) -> None:
+        self.spec = lesson_spec("identity")
         super().__init__(num_copies)
 
     def marks(self, b: int) -> np.ndarray:

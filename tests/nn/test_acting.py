@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 
 from rl_openness.nn.acting import carried, option_noise
-from tests.nn.builders import MEMORIES, SEEDS, SIZES, draws, equal, network, random_obs, several
+from tests.nn.builders import BUSY, MEMORIES, SEEDS, SIZES, draws, equal, network, random_obs, several
 
 
 def test_carried() -> None:
@@ -18,6 +18,7 @@ def test_carried() -> None:
 
 
 @several
+@example(seed=1, sizes=BUSY)
 @given(seed=SEEDS, sizes=SIZES)
 def test_noise_of_options(seed: int, sizes: list[tuple[int, int]]) -> None:
     obs = random_obs(np.random.default_rng(seed), sizes)

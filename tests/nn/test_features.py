@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rl_openness.nn.features import ActorFeatures, critic_inputs, segment_median, team_statistics
-from tests.nn.builders import AGENT, SEE, SEEDS, SIZES, SPEC, close, equal, random_obs, several, tensors
+from tests.nn.builders import AGENT, BUSY, SEE, SEEDS, SIZES, SPEC, close, equal, random_obs, several, tensors
 
 NUMPY = {
     "mean": np.mean,
@@ -55,6 +55,7 @@ def test_median_of_nothing() -> None:
 @pytest.mark.parametrize("frame", ["absolute", "relative", "both"])
 @pytest.mark.parametrize("include_self", [False, True])
 @several
+@example(seed=1, sizes=BUSY, see=0.5)
 @given(seed=SEEDS, sizes=SIZES, see=SEE)
 def test_query_rows_by_hand(
     frame: str, include_self: bool, seed: int, sizes: list[tuple[int, int]], see: float | None
@@ -100,6 +101,7 @@ def test_key_rows_by_hand(frame: str, extras: bool) -> None:
 
 @pytest.mark.parametrize("frame", ["absolute", "relative", "both"])
 @several
+@example(seed=1, sizes=BUSY, see=0.5)
 @given(seed=SEEDS, sizes=SIZES, see=SEE)
 def test_pointer_rows_by_hand(frame: str, seed: int, sizes: list[tuple[int, int]], see: float | None) -> None:
     obs = random_obs(np.random.default_rng(seed), sizes, see=see)
@@ -109,16 +111,15 @@ def test_pointer_rows_by_hand(frame: str, seed: int, sizes: list[tuple[int, int]
 
     def framed(agents: np.ndarray, ego: int) -> np.ndarray:
         offset = scaled[agents, :2] - scaled[ego, :2]
-        return np.concatenate(
-            {
-                "absolute": [scaled[agents, :3]],
-                "relative": [scaled[agents, 2:3], offset],
-                "both": [scaled[agents, :3], offset],
-            }[frame],
-            axis=1,
-        )
+        parts = {
+            "absolute": [scaled[agents, :3]],
+            "relative": [scaled[agents, 2:3], offset],
+            "both": [scaled[agents, :3], offset],
+        }[frame]
+        tank = np.where(agents == ego, scaled[agents, AGENT["tank"]], 0.0)  # known of oneself only
+        return np.concatenate([*parts, tank[:, None]], axis=1)
 
-    assert features.query_width == features.team_width
+    assert inputs.query_rows.rows.shape[1] == features.query_width
     for d, member in enumerate(inputs.member.tolist()):
         seen = np.flatnonzero(obs.agent_copy == obs.agent_copy[member])
         if see is not None:
@@ -127,6 +128,19 @@ def test_pointer_rows_by_hand(frame: str, seed: int, sizes: list[tuple[int, int]
         mine = inputs.seen_rows.rows[inputs.seen_ptr[d] : inputs.seen_ptr[d + 1]]
         close(mine, framed(seen, member))
         close(inputs.query_rows.rows[d : d + 1], framed(np.array([member]), member))
+
+
+@pytest.mark.parametrize("pointer", [False, True])
+def test_a_coordinate_for_oneself_follows_the_frame(pointer: bool) -> None:
+    obs = random_obs(np.random.default_rng(0), [(3, 2)], present=1.0, pairs=1.0)
+    columns = (replace(SPEC.agent_columns[0], visible="self"), *SPEC.agent_columns[1:])
+    spec = replace(SPEC, agent_columns=columns)
+    moved = replace(obs, agent_rows=obs.agent_rows + np.eye(5, dtype=np.float32)[0])
+    for frame in ("absolute", "relative", "both"):
+        features = ActorFeatures(spec, frame=frame, pointer=pointer)
+        before, after = (features(tensors(o)).query_rows.rows for o in (obs, moved))
+        assert before.shape[1] == features.query_width
+        assert torch.equal(before, after) == (frame == "relative")
 
 
 def test_relative_features_do_not_know_where_the_world_is() -> None:
@@ -142,6 +156,7 @@ def test_relative_features_do_not_know_where_the_world_is() -> None:
 
 
 @several
+@example(seed=1, sizes=BUSY)
 @given(seed=SEEDS, sizes=SIZES)
 def test_who_thinks(seed: int, sizes: list[tuple[int, int]]) -> None:
     obs = random_obs(np.random.default_rng(seed), sizes)
@@ -156,6 +171,7 @@ def test_who_thinks(seed: int, sizes: list[tuple[int, int]]) -> None:
 
 
 @several
+@example(seed=1, sizes=BUSY)
 @given(seed=SEEDS, sizes=SIZES)
 def test_critic_reads_every_column_of_whoever_is_present(seed: int, sizes: list[tuple[int, int]]) -> None:
     obs = random_obs(np.random.default_rng(seed), sizes)

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from rl_openness.nn.gcn import CompleteGCN, EdgeGCN, Nodes
 from rl_openness.nn.inputs import RowTable
 from tests.nn.builders import (
+    BUSY,
     CRITICS,
     SEEDS,
     SIZES,
@@ -104,6 +105,7 @@ def weights_of(graph: CompleteGCN) -> list[tuple[Tensor, Tensor]]:
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("once", [False, True])
 @several
+@example(seed=1, sizes=BUSY, layers=2)
 @given(seed=SEEDS, sizes=SIZES, layers=st.integers(1, 3))
 def test_closed_form_equals_gcnconv_and_the_dense_matrix(
     norm: str, once: bool, seed: int, sizes: list[tuple[int, int]], layers: int
@@ -123,6 +125,7 @@ def test_closed_form_equals_gcnconv_and_the_dense_matrix(
 
 @pytest.mark.parametrize("norm", NORMS)
 @several
+@example(seed=1, sizes=BUSY, layers=2, density=0.5)
 @given(seed=SEEDS, sizes=SIZES, layers=st.integers(1, 3), density=st.sampled_from([0.0, 0.3, 0.8]))
 def test_given_edges_equal_the_dense_matrix(
     norm: str, seed: int, sizes: list[tuple[int, int]], layers: int, density: float
@@ -164,6 +167,7 @@ def test_new_layers_are_alike_in_both_forms(norm: Any) -> None:
 
 @pytest.mark.parametrize("name", CRITICS)
 @several
+@example(seed=1, sizes=BUSY)
 @given(seed=SEEDS, sizes=SIZES)
 def test_values_do_not_know_orders_identities_or_away_members(
     name: str, seed: int, sizes: list[tuple[int, int]]

@@ -5,11 +5,11 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 
 from rl_openness.nn.features import ActorFeatures, critic_inputs
 from rl_openness.nn.inputs import RowTable, deduplicated
-from tests.nn.builders import SEE, SEEDS, SIZES, SPEC, equal, random_obs, several, tensors
+from tests.nn.builders import BUSY, SEE, SEEDS, SIZES, SPEC, equal, random_obs, several, tensors
 
 NAN = float("nan")
 
@@ -99,6 +99,7 @@ def assert_same(left: object, right: object) -> None:
 @pytest.mark.parametrize("options", [{}, {"pointer": True}, {"memory": True}, {"pointer": True, "memory": True}])
 @pytest.mark.parametrize("once", [False, True])
 @several
+@example(seed=1, sizes=BUSY, see=0.5)
 @given(seed=SEEDS, sizes=SIZES, see=SEE)
 def test_cutting_inputs_is_deriving_them_from_the_cut(
     options: dict[str, bool], once: bool, seed: int, sizes: list[tuple[int, int]], see: float | None

@@ -87,3 +87,14 @@ def test_a_network_cast_to_float32_still_learns() -> None:
     norm = ValueNorm().float()
     norm.update(torch.tensor([1.0, 3.0]))
     close(norm.normalise(torch.tensor([2.0, 3.0])), [0.0, 1.0], atol=1e-3)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_bad_target_is_left_out(bad: float) -> None:
+    norm, other = ValueNorm(), ValueNorm()
+    for targets in ([1.0, 3.0], [bad, 2.0], [4.0, 5.0]):
+        norm.update(torch.tensor(targets))
+        if np.isfinite(targets).all():
+            other.update(torch.tensor(targets))
+    values = torch.randn(9, dtype=torch.float64)
+    assert torch.equal(norm.normalise(values), other.normalise(values))

@@ -140,9 +140,11 @@ def assert_share(chunk: RolloutChunk, share: RolloutChunk, copies: np.ndarray) -
         assert share.memory is None
 
 
-@pytest.mark.parametrize("see", [None, 0.5])
-@pytest.mark.parametrize(("name", "window"), [("mlp", 20), ("lstm-hold", 20), ("lstm-hold", 4), ("lstm-update", 1)])
-@pytest.mark.parametrize("shares", [1, 2, 4, 6])
+@pytest.mark.parametrize(
+    ("name", "window", "see"),
+    [("mlp", 20, None), ("mlp", 20, 0.5), ("lstm-hold", 20, None), ("lstm-hold", 4, 0.5), ("lstm-update", 1, None)],
+)
+@pytest.mark.parametrize("shares", [1, 4])
 def test_shares_cover_everything_once(name: str, window: int, shares: int, see: float | None) -> None:
     chunk = collect(name, 9, window, see=see, skip=3)
     assert len(chunk.final_step) > 2

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from rl_openness.algorithms.mappo.networks.plato import PlatoActor, PlatoNetwork
 from rl_openness.algorithms.mappo.settings import PlatoSettings
@@ -84,6 +85,21 @@ def test_t11_update_goes_on_thinking(query: str) -> None:
         table = actor.query(actor.features(tensors(seen[t])))
         after = actor.memory(table.rows[GONE : GONE + 1], memories[t - 1][GONE : GONE + 1], torch.tensor([False]))[1]
         close(after[0], memories[t][GONE])
+
+
+def test_memory_is_an_lstm_whose_hidden_state_becomes_the_query() -> None:
+    memory = network(encoder="lstm").actor.memory
+    reference = nn.LSTM(HIDDEN, HIDDEN).double()
+    with torch.no_grad():
+        for name, parameter in memory.cell.named_parameters():
+            getattr(reference, f"{name}_l0").copy_(parameter)
+    rows = torch.randn(6, 3, HIDDEN, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    hidden, (last, cell) = reference(rows)
+    state, here = torch.zeros(3, 2 * HIDDEN, dtype=torch.float64), torch.ones(3, dtype=torch.bool)
+    for step, expected in zip(rows, hidden, strict=True):
+        query, state = memory(step, state, here)
+        close(query, memory.out(expected))
+    close(state, torch.cat([last[0], cell[0]], dim=1))
 
 
 @pytest.mark.parametrize("name", MEMORIES)

@@ -15,17 +15,16 @@ COPIES = 64
 
 
 @pytest.mark.parametrize(
-    ("settings", "visible"),
+    "settings",
     [
-        ({}, "self"),
-        ({"scorer": "dot", "noop": "learned_key"}, "self"),
-        ({"query": "agent_pointer", "frame": "absolute"}, "all"),
-        ({"deduplicate": True, "critic_edges": "actions", "noop": "zeros"}, "self"),
+        {},
+        {"query": "agent_pointer", "scorer": "dot", "noop": "learned_key"},
+        {"deduplicate": True, "critic_edges": "actions", "noop": "zeros"},
     ],
 )
-def test_each_agent_learns_to_choose_the_task_with_its_mark(settings: dict[str, Any], visible: Any) -> None:
-    network = train(IdentityEnv(COPIES, visible), PlatoSettings(**QUICK, **settings), updates=10)
-    assert mean_return(IdentityEnv(COPIES, visible), network, steps=8) > 0.95
+def test_each_agent_learns_to_choose_the_task_with_its_mark(settings: dict[str, Any]) -> None:
+    network = train(IdentityEnv(COPIES), PlatoSettings(**QUICK, **settings), updates=10)
+    assert mean_return(IdentityEnv(COPIES), network, steps=8) > 0.95
 
 
 @pytest.mark.parametrize("settings", [{}, {"absent_state": "hold", "scorer": "dot"}])
