@@ -227,9 +227,13 @@ def test_an_error_in_a_remote_environment_ends_the_training(tmp_path: Path) -> N
     options = {"setup": "3x3/S3", "at_end": "stop", "overrides": {"env.max_steps": 3}}
     config = small().environment("wildfire", env_config=options).env_runners(num_env_runners=1)
     algorithm = config.build_algo()
-    with pytest.raises(RuntimeError, match="no runner returned a rollout"):
+
+    def train_on() -> None:
         for _ in range(10):
             algorithm.train()
+
+    with pytest.raises(RuntimeError, match="no runner returned a rollout"):
+        train_on()
     algorithm.stop()
 
 
