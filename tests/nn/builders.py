@@ -273,9 +273,10 @@ def gradients(module: nn.Module, loss: Tensor) -> dict[str, Tensor]:
 
 
 def same_gradients(left: dict[str, Tensor], right: dict[str, Tensor], atol: float = 1e-9) -> None:
+    """Equal up to `atol`, or up to the last digits where a gradient is huge."""
     assert left.keys() == right.keys()
     for name in left:
-        np.testing.assert_allclose(left[name].numpy(), right[name].numpy(), rtol=0.0, atol=atol, err_msg=name)
+        np.testing.assert_allclose(left[name].numpy(), right[name].numpy(), rtol=1e-3 * atol, atol=atol, err_msg=name)
 
 
 SIZES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=4)
