@@ -251,9 +251,9 @@ def draws(obs: PackedObs, seed: int = 1) -> DecisionDraws:
     return DecisionDraws(np.random.default_rng(seed).integers(0, 2**63, obs.num_copies).astype(np.uint64))
 
 
-def close(left: Any, right: Any, atol: float = 1e-9) -> None:
+def close(left: Any, right: Any, atol: float = 1e-9, rtol: float = 0.0) -> None:
     left, right = (x.detach().numpy() if isinstance(x, Tensor) else np.asarray(x) for x in (left, right))
-    np.testing.assert_allclose(left, right, rtol=0.0, atol=atol)
+    np.testing.assert_allclose(left, right, rtol=rtol, atol=atol)
 
 
 def equal(left: Any, right: Any) -> None:
