@@ -21,6 +21,8 @@ from rl_openness.version import __version__
 
 FORMAT = 1
 CARD, WEIGHTS = "policy.json", "weights.safetensors"
+RUNS = Path("runs")
+"""Where the command line keeps runs unless told otherwise."""
 
 # By name, so that this package need not import the methods: module:function(spec, settings) -> acting network.
 _ACTORS = {"plato": "rl_openness.algorithms.mappo.networks.plato:make_actor"}
@@ -49,20 +51,19 @@ def save_policy(folder: Path, card: PolicyCard, actor: nn.Module) -> None:
 
 
 def find_policy(path: str | Path) -> Path:
-    """The `policy/` folder for a path to it, to a checkpoint, or to a run (its newest checkpoint).
+    """The `policy/` folder for a path to it, to a checkpoint, or to a run or its name (its newest checkpoint).
 
-    Raises UserError, with the nearest existing ones, if there is none.
+    Raises UserError, with the nearest run or checkpoint, if there is none.
     """
     path = Path(path)
-    in_run = sorted(path.glob("checkpoints/[!.]*/policy"), reverse=True)  # a dot: not complete
-    for candidate in (path, path / "policy", *in_run):
-        if (candidate / CARD).is_file():
-            return candidate
-    near = path
-    while not near.is_dir() and near != near.parent:
-        near = near.parent
-    found = [str(card.parent.parent) for card in sorted(near.glob("**/policy/" + CARD))[:200]]
-    raise UserError(f"no checkpoint at {str(path)!r}{nearest(str(path), found) if found else ''}")
+    for home in (path, RUNS / path):
+        in_run = sorted(home.glob("checkpoints/[!.]*/policy"), reverse=True)  # a dot: not complete
+        for candidate in (home, home / "policy", *in_run):
+            if (candidate / CARD).is_file():
+                return candidate
+    runs = {str(found.parent) for folder in (path.parent, RUNS) for found in folder.glob("*/checkpoints")}
+    beside = {str(found.parent) for found in path.parent.glob("[!.]*/policy")}
+    raise UserError(f"no checkpoint at {str(path)!r}{nearest(str(path), runs | beside)}")
 
 
 def read_card(path: str | Path) -> PolicyCard:
