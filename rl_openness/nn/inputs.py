@@ -109,10 +109,6 @@ class RowTable:
         table = np.frombuffer(b"".join(row.ljust(width, b"\0") for row in numbers), dtype=raw.dtype)
         return RowTable(torch.from_numpy(table.reshape(-1, raw.shape[1]).copy()), torch.tensor(index))
 
-    def to(self, device: torch.device | str) -> RowTable:
-        """On another device."""
-        return RowTable(self.rows.to(device), None if self.index is None else self.index.to(device))
-
 
 @dataclass(frozen=True)
 class ActorInputs:
@@ -160,10 +156,6 @@ class ActorInputs:
         )
         return selected, deciders
 
-    def to(self, device: torch.device | str) -> ActorInputs:
-        """On another device."""
-        return _to_device(self, device)
-
 
 @dataclass(frozen=True)
 class CriticInputs:
@@ -202,17 +194,8 @@ class CriticInputs:
             edge_task=edge_task,
         )
 
-    def to(self, device: torch.device | str) -> CriticInputs:
-        """On another device."""
-        return _to_device(self, device)
-
 
 Inputs = TypeVar("Inputs", ActorInputs, CriticInputs)
-
-
-def _to_device(inputs: Inputs, device: torch.device | str) -> Inputs:
-    moved = {f.name: getattr(inputs, f.name) for f in fields(inputs)}
-    return replace(inputs, **{name: value.to(device) for name, value in moved.items() if value is not None})
 
 
 def deduplicated(inputs: Inputs) -> Inputs:

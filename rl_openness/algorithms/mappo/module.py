@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, ValueFunctionAPI
+from ray.rllib.core.rl_module.apis import InferenceOnlyAPI
 from ray.rllib.core.rl_module.torch import TorchRLModule
 
 from rl_openness.algorithms.mappo.networks.plato import PlatoNetwork
@@ -16,7 +16,7 @@ from rl_openness.algorithms.mappo.update import Minibatch, evaluate
 from rl_openness.envs.base import EnvSpec
 
 
-class PlatoModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):  # type: ignore[misc]
+class PlatoModule(TorchRLModule, InferenceOnlyAPI):  # type: ignore[misc]
     """`model_config` carries `env_spec` (columns) and `settings` (the method's)."""
 
     def setup(self) -> None:
@@ -51,10 +51,3 @@ class PlatoModule(TorchRLModule, ValueFunctionAPI, InferenceOnlyAPI):  # type: i
     def _forward_train(self, batch: Minibatch, **kwargs: Any) -> dict[str, Any]:
         """Through here, and not around it, so that gradients of several learners are averaged."""
         return {"outputs": evaluate(self.network, batch)}
-
-    def compute_values(self, batch: Minibatch, embeddings: Any = None) -> Any:
-        """[S] values in the units of returns."""
-        critic = self.network.critic
-        assert critic is not None
-        values = critic(batch.critic)
-        return values if critic.norm is None else critic.norm.denormalise(values)
