@@ -80,6 +80,7 @@ CRITICS: dict[str, dict[str, Any]] = {
     for edges in ("complete", "actions")
     for norm in ("sym_selfloop", "sym", "mean")
 }
+ALL = ACTORS | MEMORIES | CRITICS
 
 
 def random_obs(
@@ -215,6 +216,28 @@ def randomise(module: Module, seed: int = 0, spread: float = 0.6) -> Module:
 
 def network(seed: int = 0, spec: EnvSpec = SPEC, **settings: Any) -> PlatoNetwork:
     return randomise(PlatoNetwork(spec, PlatoSettings(**{"hidden": HIDDEN, **settings})), seed)
+
+
+def nudged(net: PlatoNetwork, seed: int = 9) -> PlatoNetwork:
+    """Other weights than the ones that acted."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+    return net
+
+
+def memory_of(net: PlatoNetwork, obs: PackedObs, seed: int = 3) -> Tensor | None:
+    """A random state for every member."""
+    if net.actor.memory is None:
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(len(obs.present), 2 * HIDDEN, generator=generator, dtype=torch.float64)
+
+
+def carrying(obs: PackedObs, order: np.ndarray | None = None) -> PackedObs:
+    """Every member comes from row i (or order[i]) of the step before."""
+    return replace(obs, carry=np.arange(len(obs.present)) if order is None else order)
 
 
 def tensors(obs: PackedObs, dtype: torch.dtype = torch.float64) -> TeamTensors:
