@@ -13,7 +13,8 @@ class UserError(ValueError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """'; did you mean 'x'?' for the closest known name, else the known names, ready to append to a message."""
     options = sorted(known)
-    close = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
+    moved = [option for option in options if option.rpartition(".")[2] == name]  # the right name in another group
+    close = moved[:1] or difflib.get_close_matches(name, options, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; known: {', '.join(options)}" if options else ""

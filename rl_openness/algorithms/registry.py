@@ -18,6 +18,8 @@ class Method:
     """A named method: a learning rule with a set of defaults."""
 
     name: str
+    summary: str
+    """What it is, in a line."""
     policy_method: str
     """The name its trained policies are saved under (`PolicyCard.method`)."""
     settings: type[BaseModel]
@@ -33,8 +35,19 @@ class Method:
         return getattr(import_module(module), attribute)()
 
 
+_SUMMARIES = {
+    "plato": "pointer actor over the tasks, graph critic, trained by MAPPO",
+    "plato-strict": "the same in the form of the paper",
+}
 _METHODS = {
-    variant: Method(variant, "plato", PlatoSettings, defaults, "rl_openness.algorithms.mappo.config:PLATOConfig")
+    variant: Method(
+        name=variant,
+        summary=_SUMMARIES[variant],
+        policy_method="plato",
+        settings=PlatoSettings,
+        defaults=defaults,
+        config="rl_openness.algorithms.mappo.config:PLATOConfig",
+    )
     for variant, defaults in PLATO_VARIANTS.items()
 }
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_openness.cli.output import console, summary
+from rl_openness.cli.output import LEGEND, console, summary
 from rl_openness.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,9 +45,11 @@ def evaluate(
         raise UserError("nothing to evaluate: name a checkpoint, or a rule with --policy (see `list policies`)")
     if output is not None and output.suffix not in _WRITERS:
         raise UserError(f"--output {output}: must end with {' or '.join(_WRITERS)}")
-    from rl_openness.experiments.evaluate import play, summary_table
+    from rl_openness.experiments.evaluate import check_players, play, summary_table
 
     games = _games(checkpoints or [], setup or [], team_size)
+    for world, players in games:
+        check_players(world, policy or [], players.values())
     seeds = range(first_seed, first_seed + episodes)
     tables = [play(world, policy or [], players, seeds, explore=explore) for world, players in games]
     import pandas as pd
@@ -55,6 +57,7 @@ def evaluate(
     table = pd.concat(tables, ignore_index=True)
     screen = console()
     screen.print(summary(summary_table(table, [world for world, _ in games])))
+    screen.print(LEGEND)
     if output is not None:
         _write(table, output)
         screen.print(f"{len(table)} episodes in {output}")
@@ -71,7 +74,7 @@ def _games(
     if setups or not checkpoints:
         names = dict.fromkeys(setups or [DEFAULT_SETUP])
         return [(find_world("wildfire", {"setup": name, **team}), everyone) for name in names]
-    from rl_openness.policies.checkpoint import read_card
+    from rl_openness.policies.card import read_card
 
     games: dict[str, tuple[World, dict[str, Path]]] = {}
     for name, path in everyone.items():

@@ -9,13 +9,21 @@ from rich.table import Table
 
 from rl_openness.cli.output import console
 
-listing = typer.Typer(help="List what there is, by name.", no_args_is_help=True)
+listing = typer.Typer(help="List what there is, by name; without a word: everything.", invoke_without_command=True)
+
+
+@listing.callback()
+def everything(context: typer.Context) -> None:
+    """List what there is, by name; without a word: everything."""
+    if context.invoked_subcommand is None:
+        for part in (algorithms, environments, setups, policies):
+            part()
 
 
 @listing.command()
 def setups() -> None:
     """List Wildfire's worlds, with the exact optimum: the best mean return that any policy can reach."""
-    from rl_openness.envs.wildfire.setups import family_names, wildfire_config
+    from rl_openness.envs.wildfire.setups import LEVELS, family_names, wildfire_config
     from rl_openness.experiments.worlds import known_setups
 
     table = Table("setup", "agents", "exact optimum")
@@ -23,6 +31,8 @@ def setups() -> None:
         table.add_row(name, str(wildfire_config(name).num_agents), "-" if optimum is None else f"{optimum:g}")
     screen = console()
     screen.print(table)
+    for level, meaning in LEVELS.items():
+        screen.print(f"{level}: {meaning}")
     screen.print(f"A name may begin with a family, {' or '.join(family_names())} (upstream/3x3/S3); without: living.")
 
 
@@ -31,20 +41,23 @@ def algorithms() -> None:
     """List methods, with what sets each apart from the defaults."""
     from rl_openness.algorithms.registry import find_method, method_names
 
-    table = Table("algorithm", "settings apart from the defaults")
+    table = Table("algorithm", "what it is", "settings apart from the defaults")
     for name in method_names():
-        changed = [f"{key}: {value}" for key, value in find_method(name).defaults.items()]
-        table.add_row(name, ", ".join(changed) or "-")
+        method = find_method(name)
+        changed = [f"{key}: {value}" for key, value in method.defaults.items()]
+        table.add_row(name, method.summary, ", ".join(changed) or "-")
     console().print(table)
 
 
 @listing.command()
 def environments() -> None:
     """List environments."""
-    from rl_openness.envs.registry import environment_names
+    from rl_openness.envs.registry import environment_names, environment_summary
 
+    table = Table("environment", "what it is")
     for name in environment_names():
-        typer.echo(name)
+        table.add_row(name, environment_summary(name))
+    console().print(table)
 
 
 @listing.command()

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 PLAIN_SECONDS = 5.0
 """Time between lines where stdout is no terminal."""
+LEGEND = (
+    "mean, std: the team's return over whole episodes. % of optimum: 0 = noop (doing nothing), 100 = exact optimum.\n"
+    "reward/fight: return per decision to fight. Burn-outs and put-outs: per episode."
+)
+"""What the columns of `summary` mean."""
 _COLUMNS = (  # column of the summary, heading, digits
     ("return_mean", "mean\nreturn", 1),
     ("return_std", "std", 1),
@@ -55,10 +60,11 @@ def summary(table: pd.DataFrame) -> Table:
 def progress_line(progress: Progress) -> str:
     """Iteration, steps, speed, return and remaining time, short enough for 80 columns."""
     mean = "-" if progress.episode_return is None else f"{progress.episode_return:.1f}"
-    return (
-        f"iteration {progress.iteration}  {progress.env_steps:,}/{progress.total_env_steps:,} env steps  "
-        f"{progress.env_steps_per_second:,.0f}/s  return {mean}  {timedelta(seconds=round(progress.seconds_left))} left"
-    )
+    done = f"iteration {progress.iteration}  {progress.env_steps:,}/{progress.total_env_steps:,} env steps  "
+    if progress.env_steps_per_second is None or progress.seconds_left is None:
+        return f"{done}return {mean}"
+    left = timedelta(seconds=round(progress.seconds_left))
+    return f"{done}{progress.env_steps_per_second:,.0f}/s  return {mean}  {left} left"
 
 
 @contextmanager

@@ -13,7 +13,9 @@ from pathlib import Path
 from types import FrameType
 
 import typer
+from rich.table import Table
 
+from rl_openness.cli.output import console
 from rl_openness.errors import UserError
 
 INTERRUPTED = 130
@@ -45,7 +47,25 @@ def train_seeds(
         signal.signal(number, handler)
     for run, code in codes.items():
         typer.echo(f"{run}: {'done' if code == 0 else f'exit code {code}'} ({runs_folder / run})")
+    finished = [runs_folder / run for run, code in codes.items() if code == 0]
+    if len(finished) > 1:
+        _show_means(finished)
     return INTERRUPTED if fleet.stopped else int(any(codes.values()))
+
+
+def _show_means(folders: Sequence[Path]) -> None:
+    """What each policy earned, over the seeds: every seed counts once, by its mean return."""
+    import pandas as pd
+
+    from rl_openness.experiments.runs import EPISODES
+
+    tables = [pd.read_parquet(folder / EPISODES) for folder in folders]
+    by_seed = pd.concat([table.groupby(["setup", "policy"], sort=False)["return"].mean() for table in tables], axis=1)
+    lines = Table("setup", "policy", "mean", "std", "lowest", "highest", title=f"mean return over {len(folders)} seeds")
+    for names, means in zip(by_seed.index.to_list(), by_seed.to_numpy(), strict=True):
+        numbers = (means.mean(), means.std(ddof=1), means.min(), means.max())
+        lines.add_row(*names, *(f"{number:.1f}" for number in numbers))
+    console().print(lines)
 
 
 def _parse(text: str) -> list[int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_openness.cli.output import console, follow, summary
+from rl_openness.cli.output import LEGEND, console, follow, summary
 from rl_openness.cli.seeds import INTERRUPTED, train_seeds
 from rl_openness.errors import UserError
 
@@ -44,10 +44,14 @@ def train(
     changes = [*(set_ or []), *([f"run.seed={seed}"] if seed is not None else [])]
     if resume is not None:
         _refuse_with("--resume", {"--seed": seed, "--seeds": seeds, "--run": run})
-        from rl_openness.experiments.runs import find_run, resumed_settings
+        from rl_openness.experiments.runs import find_run, is_finished, resumed_settings
 
         folder = find_run(resume, runs_folder)
-        _train(resumed_settings(folder, config, changes), folder, resume=True)
+        settings = resumed_settings(folder, config, changes)
+        if is_finished(folder, settings):
+            longer = f"{_go_on(folder)} --set run.env_steps={2 * settings.run.env_steps}"
+            raise UserError(f"{folder} is finished ({settings.run.env_steps:,} env steps); to train longer: {longer}")
+        _train(settings, folder, resume=True)
         return
     if config is None:
         raise UserError("nothing to train: name a configuration (a YAML file), or a run with --resume")
@@ -77,11 +81,12 @@ def _train(settings: ExperimentSettings, folder: Path, *, resume: bool) -> None:
     where = environment.options.get("setup", environment.name)
     screen.print(f"{folder}: {settings.algorithm} on {where}, seed {run.seed}; return = mean of the last 100 episodes")
     with follow(screen) as report:
-        outcome = run_training(settings, folder, resume=resume, report=report)
+        outcome = run_training(settings, folder, resume=resume, report=report, say=screen.print)
     if outcome.evaluation is None:
         screen.print(f"Stopped; {outcome.checkpoint} is saved. Go on with:\n  {_go_on(folder)}")
         raise typer.Exit(INTERRUPTED)
     screen.print(summary(outcome.evaluation))
+    screen.print(LEGEND)
     for line in _what_next(settings, folder, outcome):
         screen.print(line)
 

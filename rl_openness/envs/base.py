@@ -74,10 +74,14 @@ class EnvSpec:
     def mismatch(self, other: EnvSpec) -> str | None:
         """Why a network made for this spec cannot act in `other`, in words; None if it can."""
         for key in ("agent_columns", "task_columns", "pair_columns"):
-            mine = [(column.name, column.visible) for column in getattr(self, key)]
-            theirs = [(column.name, column.visible) for column in getattr(other, key)]
-            if mine != theirs:
-                return f"{key} differ: {mine} (trained) against {theirs} (here)"
+            mine = {column.name: column.visible for column in getattr(self, key)}
+            theirs = {column.name: column.visible for column in getattr(other, key)}
+            what = key.replace("_", " ")
+            for here, names in (("missing", mine.keys() - theirs.keys()), ("new", theirs.keys() - mine.keys())):
+                if names:
+                    return f"{what} {', '.join(sorted(names))} {'is' if len(names) == 1 else 'are'} {here} there"
+            if list(mine.items()) != list(theirs.items()):
+                return f"{what} have another order or visibility there"
         if self.num_actions != other.num_actions:
             return f"num_actions differ: {self.num_actions} (trained) against {other.num_actions} (here)"
         return None

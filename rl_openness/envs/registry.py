@@ -11,6 +11,7 @@ from rl_openness.envs.base import OpenVectorEnv
 from rl_openness.errors import UserError, nearest
 
 _BUILT_IN = {"wildfire": "rl_openness.envs.wildfire.setups:make_wildfire"}
+_SUMMARIES = {"wildfire": "firefighters who run dry and fires that spread; tasks and agents come and go"}
 _registered: dict[str, Callable[..., OpenVectorEnv]] = {}
 
 
@@ -24,6 +25,11 @@ def environment_names() -> list[str]:
     return sorted({*_BUILT_IN, *_registered})
 
 
+def environment_summary(name: str) -> str:
+    """What it is, in a line."""
+    return _SUMMARIES.get(name) or (inspect.getdoc(_registered[name]) or "").partition("\n")[0]
+
+
 def make_environment(name: str, num_copies: int, options: Mapping[str, Any] | None = None) -> OpenVectorEnv:
     """`num_copies` copies of the named environment. Raises UserError for an unknown name or option."""
     make = _registered.get(name)
@@ -32,8 +38,12 @@ def make_environment(name: str, num_copies: int, options: Mapping[str, Any] | No
             raise UserError(f"unknown environment {name!r}{nearest(name, environment_names())}")
         module, _, attribute = _BUILT_IN[name].partition(":")
         make = getattr(import_module(module), attribute)
+    signature = inspect.signature(make)
+    known = [parameter.name for parameter in list(signature.parameters.values())[1:]]
     try:
-        inspect.signature(make).bind(num_copies, **dict(options or {}))
+        signature.bind(num_copies, **dict(options or {}))
     except TypeError as error:
-        raise UserError(f"environment {name!r}: {error}") from None
+        unknown = [option for option in options or {} if option not in known]
+        reason = f"unknown option {unknown[0]!r}{nearest(unknown[0], known)}" if unknown else str(error)
+        raise UserError(f"environment {name!r}: {reason}") from None
     return make(num_copies, **dict(options or {}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ from rl_openness.evaluation.metrics import percent_of_optimum, summarise
 from rl_openness.evaluation.rollout import play_episodes
 from rl_openness.experiments.process import use_one_thread
 from rl_openness.experiments.progress import ProgressTable
+from rl_openness.experiments.runs import EPISODES
 from rl_openness.experiments.schema import ExperimentSettings
 from rl_openness.experiments.worlds import World, find_rule, find_world
 from rl_openness.policies.base import Policy
+from rl_openness.policies.card import read_card
 
-EPISODES, CURVE = "episodes.parquet", "learning_curve.png"
+CURVE = "learning_curve.png"
 NOOP = "noop"
 _COPIES = 64  # episodes played at once; has no influence on results
 
@@ -29,14 +31,20 @@ def trained_policy(path: Path, env: OpenVectorEnv, world: World, *, explore: boo
 
     Raises UserError if there is none, or if the environment's observations are not those it was trained on.
     """
-    use_one_thread()
-    from rl_openness.policies.checkpoint import load_policy, read_card
-
     card = read_card(path)
     mismatch = card.env_spec.mismatch(env.spec)
     if mismatch:
         raise UserError(f"{path} was trained on {card.environment!r} and cannot act in {world.name}: {mismatch}")
-    return load_policy(path, explore=explore)
+    use_one_thread()
+    return Policy.load(path, explore=explore)
+
+
+def check_players(world: World, rules: Sequence[str], checkpoints: Iterable[Path]) -> None:
+    """Raises UserError for an unknown rule or a missing checkpoint, before anything slow is imported."""
+    for rule in rules:
+        find_rule(world.environment, rule)
+    for path in checkpoints:
+        read_card(path)
 
 
 def play(
@@ -88,14 +96,18 @@ def evaluate_run(settings: ExperimentSettings, run_folder: Path, checkpoint: Pat
     episodes = pd.concat([play(world, evaluation.rules or [], policies, seeds) for world in worlds], ignore_index=True)
     episodes.to_parquet(run_folder / EPISODES, index=False)
     summary = summary_table(episodes, worlds)
-    of_home = summary[(summary["setup"] == home.name) & (summary["policy"] != settings.algorithm)]
-    references = dict(zip(of_home["policy"], of_home["return_mean"], strict=True))
-    draw_learning_curve(run_folder, home, references)
+    of_home = summary[summary["setup"] == home.name]
+    means = dict(zip(of_home["policy"], of_home["return_mean"], strict=True))
+    draw_learning_curve(run_folder, home, means, trained=settings.algorithm)
     return summary
 
 
-def draw_learning_curve(run_folder: Path, world: World, references: Mapping[str, float]) -> None:
-    """Mean return over environment steps from the run's progress, with lines for other policies and the optimum."""
+def draw_learning_curve(run_folder: Path, world: World, means: Mapping[str, float], *, trained: str) -> None:
+    """Mean return over environment steps from the run's progress, beside the evaluation's `means` by policy.
+
+    The `trained` policy's is a star at the end (it takes its best option there, and samples in training), those of
+    rules are lines, as is the optimum.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -108,8 +120,12 @@ def draw_learning_curve(run_folder: Path, world: World, references: Mapping[str,
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     if points:
-        axes.plot(*zip(*points, strict=True), label="training (last 100 episodes)")
-    for i, (name, value) in enumerate(references.items(), start=1):
+        steps, returns = zip(*points, strict=True)
+        axes.plot(steps, returns, label="training (last 100 episodes)")
+        if trained in means:
+            axes.plot(steps[-1:], [means[trained]], "*", color="C0", markersize=14, label=f"{trained}, evaluated")
+    rules = {name: value for name, value in means.items() if name != trained}
+    for i, (name, value) in enumerate(rules.items(), start=1):
         axes.axhline(value, color=f"C{i}", linestyle=":", label=name)
     if world.optimum is not None:
         axes.axhline(world.optimum, color="black", linestyle="--", label="exact optimum")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -30,15 +30,21 @@ def checked(model: type[Model], data: Mapping[str, Any], path: KeyPath = ()) -> 
         raise ConfigError((*path, *problem.path), problem.text) from None
 
 
-def first_problem(error: ValidationError, model: type[BaseModel]) -> ConfigError:
-    """The first entry of pydantic's list, in the words of this package."""
+def first_problem(
+    error: ValidationError, model: type[BaseModel], elsewhere: Callable[[], Sequence[str]] = list
+) -> ConfigError:
+    """The first entry of pydantic's list, in the words of this package.
+
+    `elsewhere` lists dotted keys of the whole configuration: an unknown key may be one of them in the wrong group.
+    """
     problem = error.errors()[0]
     path = tuple(str(part) for part in problem["loc"])
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
         return ConfigError((*path, *cause.path), cause.text)
     if problem["type"] == "extra_forbidden":
-        return ConfigError(path, f"unknown key{nearest(path[-1], _fields(model, path[:-1]))}")
+        moved = [key for key in elsewhere() if key.rpartition(".")[2] == path[-1].rpartition(".")[2]]
+        return ConfigError(path, f"unknown key{nearest(path[-1], moved or _fields(model, path[:-1]))}")
     if problem["type"] == "missing":
         return ConfigError(path, "this key is missing")
     if problem["type"] == "model_type":
@@ -53,6 +59,16 @@ def _fields(model: type[BaseModel], path: KeyPath) -> list[str]:
     for name in path:
         model = model.model_fields[name].annotation  # type: ignore[assignment]
     return list(model.model_fields)
+
+
+def leaf_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """Dotted keys of all fields that are no groups."""
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        group = field.annotation
+        is_group = isinstance(group, type) and issubclass(group, BaseModel)
+        keys += leaf_keys(group, f"{prefix}{name}.") if is_group else [f"{prefix}{name}"]  # type: ignore[arg-type]
+    return keys
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

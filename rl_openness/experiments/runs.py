@@ -14,6 +14,7 @@ from rl_openness.files import write_atomically
 
 CONFIG = "config.yaml"
 CHECKPOINTS = "checkpoints"
+EPISODES = "episodes.parquet"
 
 
 def create_run(folder: Path, settings: ExperimentSettings) -> None:
@@ -26,7 +27,8 @@ def create_run(folder: Path, settings: ExperimentSettings) -> None:
 def refuse_existing(folder: Path) -> None:
     """Raises UserError if there is a run of that name."""
     if folder.exists():
-        raise UserError(f"run {str(folder)!r} exists: go on with it by --resume, or choose another name by --run NAME")
+        resume = f"rl-openness train --resume {folder}"
+        raise UserError(f"run {str(folder)!r} exists: go on with it by `{resume}`, or name another one by --run NAME")
 
 
 def save_config(folder: Path, settings: ExperimentSettings) -> None:
@@ -51,6 +53,15 @@ def resumed_settings(folder: Path, config: Path | None, changes: Sequence[str] =
                 "configuration, only run.env_steps may grow; for anything else begin another run (--run NAME)"
             )
     return new
+
+
+def is_finished(folder: Path, settings: ExperimentSettings) -> bool:
+    """Whether the run has all its steps and its evaluation."""
+    reached, episodes = (checkpoint_steps(folder) or [0])[-1], folder / EPISODES
+    if reached < settings.run.env_steps or not episodes.is_file():
+        return False
+    # A run that was lengthened has the evaluation of its shorter self until the new one is written.
+    return episodes.stat().st_mtime >= checkpoint_folder(folder, reached).stat().st_mtime
 
 
 def find_run(run: str, runs_folder: Path) -> Path:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from rl_openness.algorithms.mappo.settings import MappoSettings
-from rl_openness.algorithms.registry import find_method
+from rl_openness.algorithms.registry import find_method, method_names
+from rl_openness.envs.wildfire.config import WildfireConfig
 from rl_openness.errors import UserError
-from rl_openness.experiments.keys import ConfigError, checked
-from rl_openness.experiments.worlds import check_options, check_setups, find_rule, rule_names
+from rl_openness.experiments.keys import ConfigError, checked, leaf_keys
+from rl_openness.experiments.worlds import WildfireOptions, check_options, check_setups, find_rule, rule_names
 
 
 def _no_bool(value: Any) -> Any:
@@ -88,8 +90,8 @@ class TrackingSettings(_Group):
 class ExperimentSettings(_Group):
     """A whole experiment. Checked in full on creation; `settings` and `environment.options` are then spelt out."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
-    """Name of the run and of its folder."""
+    name: str = Field(max_length=100)
+    """Name of the run and of its folder: letters, digits, and `.`, `_`, `-` inside."""
     algorithm: str = "plato"
     """A method, see `rl-openness list algorithms`."""
     environment: EnvironmentSettings = EnvironmentSettings()
@@ -103,6 +105,13 @@ class ExperimentSettings(_Group):
     @classmethod
     def _empty_group(cls, value: Any) -> Any:
         return _or_nothing(value)
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, name: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            raise ValueError(f"must begin with a letter or digit and go on with these or . _ -, not {name!r}")
+        return name
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -130,6 +139,13 @@ class ExperimentSettings(_Group):
             check_setups(environment, evaluation.setups or [])
         except UserError as error:
             raise ConfigError(("evaluation", "setups"), str(error)) from None
+
+
+def all_keys() -> list[str]:
+    """Every key that an experiment on Wildfire may set, with dots."""
+    settings = {key for name in method_names() for key in leaf_keys(find_method(name).settings, "settings.")}
+    world = leaf_keys(WildfireConfig, "environment.options.overrides.")
+    return [*leaf_keys(ExperimentSettings), *settings, *leaf_keys(WildfireOptions, "environment.options."), *world]
 
 
 def _check_batches(settings: MappoSettings, run: RunSettings) -> None:

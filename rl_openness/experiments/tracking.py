@@ -15,10 +15,10 @@ from typing import Any
 
 import pandas as pd
 
-from rl_openness.experiments.evaluate import CURVE, EPISODES
+from rl_openness.experiments.evaluate import CURVE
 from rl_openness.experiments.keys import flat
 from rl_openness.experiments.progress import Row
-from rl_openness.experiments.runs import CONFIG
+from rl_openness.experiments.runs import CONFIG, EPISODES
 from rl_openness.experiments.schema import ExperimentSettings
 from rl_openness.files import write_atomically
 

@@ -32,14 +32,16 @@ class Progress:
     iteration: int
     env_steps: int
     total_env_steps: int
-    env_steps_per_second: float
-    """Mean since the process began to train."""
+    env_steps_per_second: float | None
+    """Mean since the first iteration, which also compiles; None after that one alone."""
     episode_return: float | None
     """Mean of the last 100 finished episodes; None before the first one."""
 
     @property
-    def seconds_left(self) -> float:
-        """At the present speed."""
+    def seconds_left(self) -> float | None:
+        """At the present speed; None where that is unknown."""
+        if self.env_steps_per_second is None:
+            return None
         return max(self.total_env_steps - self.env_steps, 0) / self.env_steps_per_second
 
 
@@ -61,12 +63,14 @@ def train(
     *,
     resume: bool = False,
     report: Callable[[Progress], None] = lambda progress: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
     """Train, then evaluate; everything lands in `run_folder` (see README).
 
-    `report` is called after every iteration. With `resume` the run goes on from its newest checkpoint exactly as if it
-    had never stopped, or from the start if it has none. Ctrl-C or SIGTERM ends it after the running iteration, with a
-    checkpoint. Raises UserError if the folder exists (without `resume`).
+    `report` is called after every iteration, `say` with a line of text before anything that takes time. With `resume`
+    the run goes on from its newest checkpoint exactly as if it had never stopped, or from the start if it has none.
+    Ctrl-C or SIGTERM ends it after the running iteration, with a checkpoint. Raises UserError if the folder exists
+    (without `resume`).
     """
     if resume:
         save_config(run_folder, settings)
@@ -74,7 +78,7 @@ def train(
         create_run(run_folder, settings)
     tracker = RunTracker(settings, run_folder)
     try:
-        outcome = _train_and_evaluate(settings, run_folder, tracker, report)
+        outcome = _train_and_evaluate(settings, run_folder, tracker, report, say)
     except BaseException:
         tracker.end("FAILED")
         raise
@@ -83,9 +87,14 @@ def train(
 
 
 def _train_and_evaluate(
-    settings: ExperimentSettings, run_folder: Path, tracker: RunTracker, report: Callable[[Progress], None]
+    settings: ExperimentSettings,
+    run_folder: Path,
+    tracker: RunTracker,
+    report: Callable[[Progress], None],
+    say: Callable[[str], None],
 ) -> Outcome:
     use_one_thread()
+    say("starting Ray; the first iteration also compiles the environment if this machine has never run it")
     with local_ray(settings.run.num_env_runners + settings.run.num_learners):
         training = _Training(settings, run_folder, tracker)
         try:
@@ -95,6 +104,7 @@ def _train_and_evaluate(
     checkpoint = checkpoint_folder(run_folder, training.env_steps)
     if interrupted:
         return Outcome(checkpoint, None, tracker.uri)
+    say(f"evaluating: {settings.evaluation.episodes} episodes for each policy and setup")
     evaluation = evaluate_run(settings, run_folder, checkpoint)
     tracker.log_results(evaluation)
     return Outcome(checkpoint, evaluation, tracker.uri)
@@ -135,7 +145,8 @@ class _Training:
     def run(self, report: Callable[[Progress], None]) -> bool:
         """Train to the end or until told to stop (returns True then); the last state is always saved."""
         run = self.settings.run
-        start, first = time.perf_counter(), self.env_steps
+        start: float | None = None
+        first = self.env_steps
         with stop_on_signal() as stop:
             while self.env_steps < run.env_steps and not stop.requested:
                 before = self.env_steps
@@ -144,7 +155,9 @@ class _Training:
                     continue
                 if self.env_steps // run.checkpoint_every > before // run.checkpoint_every:
                     self._save()
-                speed = (self.env_steps - first) / (time.perf_counter() - start)
+                speed = None if start is None else (self.env_steps - first) / (time.perf_counter() - start)
+                if start is None:
+                    start, first = time.perf_counter(), self.env_steps
                 returns = row["episode_return_mean"]
                 report(Progress(self.algorithm.iteration, self.env_steps, run.env_steps, speed, returns))
             if self.env_steps != self.saved_at:
@@ -167,7 +180,7 @@ class _Training:
         return row
 
     def _save(self) -> None:
-        from rl_openness.policies.checkpoint import PolicyCard
+        from rl_openness.policies.card import PolicyCard
         from rl_openness.rllib.checkpoint import save_checkpoint
 
         settings, network = self.settings, self.algorithm.core_module().network

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from rl_openness.errors import UserError, nearest
-from rl_openness.experiments.keys import KeyPath, first_problem
-from rl_openness.experiments.schema import ExperimentSettings
+from rl_openness.errors import UserError
+from rl_openness.experiments.keys import ConfigError, KeyPath, first_problem
+from rl_openness.experiments.schema import ExperimentSettings, all_keys
 
 EXTENDS = "extends"
+SHIPPED = Path("tune_configs")
+"""Where the configurations of this repository lie, seen from its root."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -45,8 +48,12 @@ def load_experiment(path: Path | None, changes: Sequence[str | tuple[str, Any]] 
     """
     layers = _layers(path, ()) if path is not None else []
     for change in changes:
-        key, value = _parse_change(change) if isinstance(change, str) else change
-        layers.append(("--set", {key: value}))
+        if isinstance(change, str):
+            key, value = _parse_change(change)
+            layers.append(("--set", {key: value}))
+        else:
+            key, value = change
+            layers.append(("--run" if key == "name" else "--set", {key: value}))
     tree: dict[str, Any] = {}
     origins: dict[KeyPath, str] = {}
     for source, layer in layers:
@@ -54,10 +61,24 @@ def load_experiment(path: Path | None, changes: Sequence[str | tuple[str, Any]] 
     try:
         return ExperimentSettings.model_validate(tree)
     except ValidationError as error:
-        problem = first_problem(error, ExperimentSettings)
-        given = [origins[problem.path[:n]] for n in range(len(problem.path), 0, -1) if problem.path[:n] in origins]
-        source = given[0] if given else str(path)
+        problem = first_problem(error, ExperimentSettings, all_keys)
+        source = _origin(problem, origins) or str(path)
         raise UserError(f"{source}: {problem}") from None
+
+
+def _origin(problem: ConfigError, origins: Mapping[KeyPath, str]) -> str | None:
+    """Where the wrong key was given; of a group, the last given key that the message names."""
+    named = [
+        source
+        for key, source in origins.items()
+        if len(key) > len(problem.path)
+        and key[: len(problem.path)] == problem.path
+        and re.search(rf"\b{re.escape(key[-1])}\b", problem.text)
+    ]
+    above = [origins[problem.path[:n]] for n in range(len(problem.path), 0, -1) if problem.path[:n] in origins]
+    if "--set" in named:
+        return "--set"
+    return named[-1] if named else above[0] if above else None
 
 
 def dump_experiment(settings: ExperimentSettings) -> str:
@@ -85,13 +106,20 @@ def _layers(path: Path, above: tuple[Path, ...]) -> list[tuple[str, dict[str, An
 
 
 def no_file(path: Path) -> str:
-    """'no file 'a.yaml'; did you mean 'b.yaml'?', from the files of the same folder."""
-    return f"no file {str(path)!r}{nearest(path.name, [each.name for each in path.parent.glob('*.y*ml')])}"
+    """'no file 'a.yaml'; did you mean 'b.yaml'?', from the files of the same folder, then of `tune_configs`."""
+    for folder in (path.parent, SHIPPED):
+        files = {each.name: str(each) for each in folder.glob("*.y*ml")}
+        close = difflib.get_close_matches(path.stem + ".yaml", files, n=1)
+        if close:
+            return f"no file {str(path)!r}; did you mean {files[close[0]]!r}?"
+    return f"no file {str(path)!r}"
 
 
 def _read(path: Path) -> dict[str, Any]:
+    if (path / "config.yaml").is_file():
+        raise UserError(f"{path} is a run: go on with it by --resume {path}, or begin another from {path}/config.yaml")
     if not path.is_file():
-        raise UserError(no_file(path))
+        raise UserError(f"{path} is a folder, not a YAML file" if path.is_dir() else no_file(path))
     try:
         data = yaml.load(path.read_text(), _Loader)
     except yaml.MarkedYAMLError as error:

@@ -1,4 +1,4 @@
-"""Checkpoints: `policy/` (all that acting needs, see `policies.checkpoint`) and `state/` (to go on exactly).
+"""Checkpoints: `policy/` (all that acting needs, see `policies.card`) and `state/` (to go on exactly).
 
 `state/` holds RLlib's whole `Algorithm.get_state()` as safetensors and JSON, so that resuming a run somebody handed on
 unpickles nothing. RLlib's own `save_to_path` works too, but writes pickles; its msgpack variant patches msgpack for
@@ -18,7 +18,8 @@ from safetensors.numpy import load_file, save_file
 
 from rl_openness.errors import UserError
 from rl_openness.files import atomic_directory
-from rl_openness.policies.checkpoint import PolicyCard, save_policy
+from rl_openness.policies.card import PolicyCard
+from rl_openness.policies.checkpoint import save_policy
 from rl_openness.rllib.algorithm import OpenAlgorithm
 
 STATE = "state"

@@ -85,20 +85,22 @@ class PackedTorchLearner(TorchLearner):  # type: ignore[misc]
         return batch
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
-        """Fused Adam with the configured epsilon."""
+        """Fused Adam with the configured epsilon; the method sets its learning rate before every update."""
         parameters = self.get_parameters(self.module[module_id])
-        optimizer = torch.optim.Adam(parameters, lr=config.lr, eps=config.adam_epsilon, fused=True)
-        self.register_optimizer(
-            module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=config.lr
-        )
+        optimizer = torch.optim.Adam(parameters, eps=config.adam_epsilon, fused=True)
+        self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters)
+
+    def set_learning_rate(self, value: float) -> None:
+        """From the next gradient step on."""
+        for optimizer in self._optimizer_parameters:
+            self._set_optimizer_lr(optimizer, value)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """As RLlib, but the configured learning rate holds from the first update on (PBT changes it)."""
+        """As RLlib, but the moments are this learner's own."""
         super().set_state(state)
         if COMPONENT_OPTIMIZER not in state:
             return
         for optimizer in self._optimizer_parameters:
-            self._set_optimizer_lr(optimizer, self.config.lr)
             # RLlib keeps the arrays it was given, and several learners of one machine are given the same memory.
             for moments in optimizer.state.values():
                 moments.update({name: tensor.clone() for name, tensor in moments.items()})

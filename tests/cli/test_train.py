@@ -1,5 +1,7 @@
 """`train`: what a run leaves behind, and that it goes on exactly after any end."""
 
+import re
+import shutil
 import signal
 import subprocess
 
@@ -161,13 +163,23 @@ def test_interrupted_it_saves_and_goes_on_exactly(trained, rlo, shared_ray):
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_evaluated_again_without_training(trained, rlo, shared_ray):
+def test_a_finished_run_says_so_and_what_to_do(trained, rlo):
     place, _ = trained
-    before = (place / "runs" / "tiny" / "progress.csv").read_bytes()
-    printed = rlo("train", "--resume", "runs/tiny", cwd=place, **shared_ray).stdout
+    before = {path: path.stat().st_mtime_ns for path in (place / "runs" / "tiny").rglob("*")}
+    said = rlo("train", "--resume", "runs/tiny", cwd=place, code=2).stderr
+    assert "runs/tiny is finished (2,560 env steps); to train longer: " in said
+    assert "train --resume runs/tiny --set run.env_steps=5120" in said
+    assert {path: path.stat().st_mtime_ns for path in (place / "runs" / "tiny").rglob("*")} == before
+
+
+def test_a_run_that_lost_its_evaluation_is_evaluated_without_training(trained, rlo, shared_ray, tmp_path):
+    run = shutil.copytree(trained[0] / "runs" / "tiny", tmp_path / "runs" / "tiny")
+    (run / "episodes.parquet").unlink()
+    before = (run / "progress.csv").read_bytes()
+    printed = rlo("train", "--resume", "tiny", cwd=tmp_path, **shared_ray).stdout
     assert "iteration" not in printed
     assert "185.8" in printed
-    assert (place / "runs" / "tiny" / "progress.csv").read_bytes() == before
+    assert (run / "progress.csv").read_bytes() == before
 
 
 @pytest.mark.slow
@@ -179,6 +191,8 @@ def test_several_seeds_side_by_side(rlo, shared_ray, place, tmp_path):
         assert f"tiny-seed{seed}: done (runs/tiny-seed{seed})" in done.stdout
         config = yaml.safe_load((tmp_path / "runs" / f"tiny-seed{seed}" / "config.yaml").read_text())
         assert config["run"]["seed"] == seed
+    assert "mean return over 2 seeds" in done.stdout
+    assert re.search(r"2x3/S1 .*plato +(│ +-?[0-9.]+ ){4}", done.stdout)
     weights = [
         path.read_bytes() for path in tmp_path.glob("runs/*/checkpoints/000000000128/policy/weights.safetensors")
     ]

@@ -61,5 +61,5 @@ def test_unknown_setup_is_told():
 
 
 def test_curve_is_drawn_even_before_an_episode_has_ended(tmp_path):
-    draw_learning_curve(tmp_path, find_world("wildfire", {}), {"noop": -130.0})
+    draw_learning_curve(tmp_path, find_world("wildfire", {}), {"noop": -130.0}, trained="plato")
     assert (tmp_path / "learning_curve.png").read_bytes().startswith(b"\x89PNG")

@@ -85,7 +85,7 @@ def test_run_is_found_by_name_and_by_folder(run, tmp_path):
 
 
 def test_existing_run_is_refused_with_the_remedy(run):
-    with pytest.raises(UserError, match="--resume, or choose another name by --run"):
+    with pytest.raises(UserError, match="train --resume .*`, or name another one by --run"):
         create_run(run, ExperimentSettings(name="one"))
 
 

@@ -122,7 +122,7 @@ def test_circle_and_missing_base_are_told(write):
     with pytest.raises(UserError, match=r"b\.yaml: extends goes in a circle: b.yaml -> a.yaml -> b.yaml"):
         load_experiment(b)
     lost = write("lost.yaml", "extends: aa.yaml\n")
-    with pytest.raises(UserError, match=r"lost.yaml: extends: no file '.*aa.yaml'; did you mean 'a.yaml'\?"):
+    with pytest.raises(UserError, match=r"lost.yaml: extends: no file '.*aa.yaml'; did you mean '.*a.yaml'\?"):
         load_experiment(lost)
 
 
@@ -141,7 +141,7 @@ def test_error_names_the_file_that_gave_the_key(small, write):
         ("", "name: this key is missing"),
         ("name: a\nname: b\n", ":2: not valid YAML: key 'name' is given twice"),
         ("name: a\nextends: [b]\n", "extends: must be the name of a file"),
-        ("name: ../a\n", "name: string should match"),
+        ("name: ../a\n", "name: must begin with a letter or digit"),
         ("name: a\nrun: 5\n", "run: must be a group of keys, not 5"),
     ],
 )
@@ -154,8 +154,8 @@ def test_wrong_files(write, text, words):
     ("change", "words"),
     [
         ("settings.lrr=1", r"--set: settings.lrr: unknown key; did you mean 'lr'\?"),
-        ("settings.lr=fast", "settings.lr: input should be a valid number.* not 'fast'"),
-        ("settings.lr=-1", "settings.lr: input should be greater than 0, not -1"),
+        ("settings.lr=fast", "settings.lr: must be a number .* not 'fast'"),
+        ("settings.lr=-1", "settings.lr: must be a number .* not -1"),
         ("settings.stats=[mean, maen]", r"settings.stats.1: input should be 'mean'.* not 'maen'"),
         ("run.env_steps=1.5", "run.env_steps: .*not 1.5"),
         ("run.seed=true", "run.seed: must be a number, not True"),

@@ -13,7 +13,7 @@ from ray import tune
 from rl_openness.algorithms.mappo.config import PLATO, PLATOConfig
 from rl_openness.errors import UserError
 from rl_openness.policies.base import Policy
-from rl_openness.policies.checkpoint import PolicyCard
+from rl_openness.policies.card import PolicyCard
 from rl_openness.rllib.checkpoint import restore_checkpoint, save_checkpoint
 from rl_openness.rllib.data import RolloutData
 

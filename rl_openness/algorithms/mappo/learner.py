@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from rl_openness.algorithms.mappo.update import Minibatch, mappo_loss, minibatches, prepare_rollout
+from rl_openness.algorithms.schedules import value_at
 from rl_openness.rllib.chunk import RolloutChunk
 from rl_openness.rllib.learner import PackedTorchLearner
 
@@ -36,8 +38,16 @@ class MappoLearner(PackedTorchLearner):
         self, *, module_id: str, config: Any, batch: Minibatch, fwd_out: dict[str, Any]
     ) -> torch.Tensor:
         """See `update.mappo_loss`; keeps its parts for `after_gradient_based_update`."""
-        loss, self._last_parts = mappo_loss(self.core.network, batch, fwd_out["outputs"], self._settings)
+        loss, self._last_parts = mappo_loss(
+            self.core.network, batch, fwd_out["outputs"], self._settings, self._env_steps
+        )
         return loss
+
+    def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Schedules are functions of the env steps alone, so resuming needs no state of theirs."""
+        super().before_gradient_based_update(timesteps=timesteps)
+        self._env_steps = timesteps[NUM_ENV_STEPS_SAMPLED_LIFETIME]
+        self.set_learning_rate(value_at(self._settings.lr, self._env_steps))
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Logs the parts of the last minibatch's loss."""

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from rl_openness.algorithms.schedules import Schedule
+
 Positive = Annotated[float, Field(gt=0.0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Statistic = Literal["mean", "std", "min", "max", "sum", "median", "count"]
@@ -26,7 +28,8 @@ class MappoSettings(BaseModel):
     minibatch_size: int = Field(256, ge=1)
     """Team-steps per gradient step."""
     num_epochs: int = Field(10, ge=1)
-    lr: Positive = 5e-4
+    lr: Schedule = 5e-4
+    """Adam's learning rate."""
     adam_epsilon: Positive = 1e-5
     gamma: Fraction = 0.99
     lambda_: Fraction = 0.95
@@ -34,7 +37,7 @@ class MappoSettings(BaseModel):
     """Range of the probability ratio, and of a value's move in normalised space."""
     vf_loss_coeff: float = Field(1.0, ge=0.0)
     huber_delta: Positive = 10.0
-    entropy_coeff: float = Field(0.01, ge=0.0)
+    entropy_coeff: Schedule = 0.01
     grad_clip: Positive | None = 10.0
     """Largest gradient norm, of the actor and of the critic apart; null = no clipping."""
     value_norm: bool = True
@@ -48,6 +51,8 @@ class MappoSettings(BaseModel):
 
     @model_validator(mode="after")
     def _sizes(self) -> Self:
+        if self.lr == 0.0:
+            raise ValueError("lr must be greater than 0")
         if self.minibatch_size > self.train_batch_size_per_learner:
             raise ValueError(
                 f"minibatch_size ({self.minibatch_size}) must not exceed train_batch_size_per_learner "

@@ -16,6 +16,7 @@ from torch import Tensor
 from rl_openness.algorithms.mappo.loss import generalised_advantages, policy_loss, value_loss
 from rl_openness.algorithms.mappo.networks.plato import PlatoNetwork
 from rl_openness.algorithms.mappo.settings import MappoSettings
+from rl_openness.algorithms.schedules import value_at
 from rl_openness.envs.base import concatenate
 from rl_openness.nn.inputs import ActorInputs, CriticInputs, RowTable, TeamTensors, deduplicated
 from rl_openness.rllib.chunk import RolloutChunk
@@ -276,10 +277,11 @@ def evaluate(network: PlatoNetwork, batch: Minibatch) -> Outputs:
 
 
 def mappo_loss(
-    network: PlatoNetwork, batch: Minibatch, outputs: Outputs, settings: MappoSettings
+    network: PlatoNetwork, batch: Minibatch, outputs: Outputs, settings: MappoSettings, env_steps: int = 0
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss to minimise, and its parts (detached). Updates the value normalisation with the batch's targets.
 
+    `env_steps` done so far place the loss in the schedule of `entropy_coeff`, if that is one.
     The actor's part is a mean over *this* learner's decisions; RLlib then averages the learners' gradients.
     """
     assert network.critic is not None
@@ -293,7 +295,7 @@ def mappo_loss(
         norm.update(target)
         target = norm.normalise(target)
     critic = value_loss(outputs.value, batch.old_value, target, settings.clip_param, settings.huber_delta)
-    total = actor + settings.vf_loss_coeff * critic - settings.entropy_coeff * entropy
+    total = actor + settings.vf_loss_coeff * critic - value_at(settings.entropy_coeff, env_steps) * entropy
     with torch.no_grad():
         move = log_prob - old
         ratio = move.exp()

@@ -58,6 +58,15 @@ def set_by_path(data: dict[str, Any], path: str, value: Any) -> None:
     data[last] = value
 
 
+LEVELS = {
+    "S0": "the fires at the start are all there is, nobody runs dry",
+    "S1": "fires spread; firefighters run dry and are away until refilled",
+    "S2": "new fires break out; firefighters run dry",
+    "S3": "fires spread and break out; firefighters run dry",
+}
+"""The four degrees of openness (paper, setups S0 to S3), in words."""
+
+
 def setup_data(setup: str) -> dict[str, Any]:
     """The plain, unchecked configuration of a shipped setup."""
     family, short = split_name(setup)
@@ -130,12 +139,13 @@ def _read_world(name: str) -> dict[str, Any]:
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"])
-    group = problem["loc"][0] if problem["loc"] else None
     if problem["type"] == "extra_forbidden":
-        field = WildfireConfig.model_fields.get(str(group))
-        inner = getattr(field.annotation, "model_fields", None) if field and len(problem["loc"]) > 1 else None
-        known = inner or WildfireConfig.model_fields
-        return f"wildfire has no field {where!r}{nearest(str(problem['loc'][-1]), known)}"
+        known = [name for name, field in WildfireConfig.model_fields.items()]
+        for name, field in WildfireConfig.model_fields.items():
+            known += [f"{name}.{inner}" for inner in getattr(field.annotation, "model_fields", ())]
+        last = str(problem["loc"][-1])
+        moved = [name for name in known if name.rpartition(".")[2] == last]
+        return f"wildfire has no field {where!r}{nearest(last if moved else where, known)}"
     message = problem["msg"].removeprefix("Value error, ")
     return f"wildfire field {where!r}: {message}" if where else f"wildfire: {message}"
 

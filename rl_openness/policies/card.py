@@ -1,0 +1,62 @@
+"""Saved policies without their weights: where they lie, and what they are. Loads without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_openness.envs.base import EnvSpec
+from rl_openness.errors import UserError, nearest
+
+FORMAT = 1
+CARD = "policy.json"
+RUNS = Path("runs")
+"""Where the command line keeps runs unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class PolicyCard:
+    """What a saved policy is."""
+
+    method: str
+    settings: Mapping[str, Any]
+    env_spec: EnvSpec
+    environment: str
+    """Name of the environment it was trained on."""
+    env_config: Mapping[str, Any]
+    env_steps: int
+    seed: int | None
+
+
+def find_policy(path: str | Path) -> Path:
+    """The `policy/` folder for a path to it, to a checkpoint, or to a run or its name (its newest checkpoint).
+
+    Raises UserError, with the nearest run or checkpoint, if there is none.
+    """
+    path = Path(path)
+    for home in (path, RUNS / path):
+        in_run = sorted(home.glob("checkpoints/[!.]*/policy"), reverse=True)  # a dot: not complete
+        for candidate in (home, home / "policy", *in_run):
+            if (candidate / CARD).is_file():
+                return candidate
+    runs = {str(found.parent) for folder in (path.parent, RUNS) for found in folder.glob("*/checkpoints")}
+    beside = {str(found.parent) for found in path.parent.glob("[!.]*/policy")}
+    raise UserError(f"no checkpoint at {str(path)!r}{nearest(str(path), runs | beside)}")
+
+
+def read_card(path: str | Path) -> PolicyCard:
+    """What the policy at a path (see `find_policy`) is. Raises UserError if it cannot be read."""
+    folder = find_policy(path)
+    try:
+        data = json.loads((folder / CARD).read_text())
+        version, kind = data.pop("version"), data.pop("format")
+        if kind != FORMAT:
+            raise UserError(f"{folder}: policy format {kind} (package {version}); this package reads format {FORMAT}")
+        return PolicyCard(**{**data, "env_spec": EnvSpec.from_json(data["env_spec"])})
+    except UserError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder / CARD} cannot be read: {error}") from None
