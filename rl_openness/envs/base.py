@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,9 @@ class Column:
 class EnvSpec:
     """Names and meaning of the columns of a `PackedObs`, and the facts a learner needs about an environment.
 
-    `num_actions` is None where agents choose among tasks (pairs), else the size of the fixed action set.
+    `num_actions` is None where agents choose among tasks (pairs), else the size of the fixed action set. `task_slots` is
+    the greatest number of tasks where there is one, for models that read tasks as a vector of fixed length (GPL, CIAO);
+    free slots then hold `empty_task`, a row of raw numbers.
     `horizon` is the number of steps after which an episode is truncated (None = never).
     """
 
@@ -57,6 +59,8 @@ class EnvSpec:
     pair_columns: tuple[Column, ...] = ()
     num_actions: int | None = None
     horizon: int | None = None
+    task_slots: int | None = None
+    empty_task: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, see `from_json`."""
@@ -69,7 +73,8 @@ class EnvSpec:
             key: tuple(Column(**column) for column in data[key])
             for key in ("agent_columns", "task_columns", "pair_columns")
         }
-        return cls(name=data["name"], num_actions=data["num_actions"], horizon=data["horizon"], **columns)
+        plain = {key: data[key] for key in ("name", "num_actions", "horizon")}
+        return cls(**plain, **columns, task_slots=data.get("task_slots"), empty_task=tuple(data.get("empty_task", ())))
 
     def mismatch(self, other: EnvSpec) -> str | None:
         """Why a network made for this spec cannot act in `other`, in words; None if it can."""
@@ -82,8 +87,9 @@ class EnvSpec:
                     return f"{what} {', '.join(sorted(names))} {'is' if len(names) == 1 else 'are'} {here} there"
             if list(mine.items()) != list(theirs.items()):
                 return f"{what} have another order or visibility there"
-        if self.num_actions != other.num_actions:
-            return f"num_actions differ: {self.num_actions} (trained) against {other.num_actions} (here)"
+        for key in ("num_actions", "task_slots"):
+            if getattr(self, key) != getattr(other, key):
+                return f"{key} is {getattr(other, key)} there, not {getattr(self, key)}"
         return None
 
 
@@ -118,7 +124,9 @@ class PackedObs:
     pair_rows: Float
     """[P, f_P] features of the pair."""
     action_mask: Bool | None = None
-    """[M, A] legal actions where the action set is fixed."""
+    """[M, A] where the action set is fixed: which actions do something here; others are played as the no-op action."""
+    controlled: Bool | None = None
+    """[M] members that the caller of `step` decides for; None = all. The environment's teammates decide for the rest."""
     see_ptr: Int | None = None
     """[M + 1] CSR over members: whom each observes; None = all present members of the copy."""
     see_agent: Int | None = None
@@ -162,6 +170,7 @@ class PackedObs:
             pair_task=self.pair_task[pairs] - np.repeat(task_shift, np.diff(pair_ptr)),
             pair_rows=self.pair_rows[pairs],
             action_mask=None if self.action_mask is None else self.action_mask[members],
+            controlled=None if self.controlled is None else self.controlled[members],
             see_ptr=see_ptr,
             see_agent=see_agent,
         )
@@ -191,6 +200,7 @@ def concatenate(parts: Sequence[PackedObs]) -> PackedObs:
         pair_agent=joined("pair_agent", agents),
         pair_task=joined("pair_task", tasks),
         action_mask=joined("action_mask"),
+        controlled=joined("controlled"),
         see_ptr=joined_ptr("see_ptr"),
         see_agent=joined("see_agent", agents),
     )
@@ -201,8 +211,9 @@ class StepResult:
     """What one step of B copies gave.
 
     `agent_reward` has one number per member row of the observation the choices were made on. `final_obs` holds the last
-    observation of the copies in `ended` (in that order), taken before an automatic reset; `labels` are the chosen
-    actions of members the learner does not control (None where it controls all); `events` are counts per copy.
+    observation of the copies in `ended` (in that order), taken before an automatic reset; `labels` [M] are the actions
+    that all members chose, before any became a no-op (None where the caller decides for everyone); `events` are counts
+    per copy.
     """
 
     team_reward: NDArray[np.float64]
@@ -213,6 +224,25 @@ class StepResult:
     final_obs: PackedObs | None
     labels: Int | None = None
     events: dict[str, Int] = field(default_factory=dict)
+
+
+class Teammates(Protocol):
+    """Whoever decides for the members that the caller of `step` does not control (see `policies.population`).
+
+    Each such member has a type, 0 to `num_types` - 1, which the environment draws when it joins and shows in the column
+    `type` (hidden from networks; -1 = controlled).
+    """
+
+    num_types: int
+
+    def act(self, obs: PackedObs, draws: DecisionDraws | None = None) -> Int:
+        """Actions int64 [M]; those of controlled members are not read."""
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Memory, as plain arrays."""
+
+    def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Inverse of `get_state`."""
 
 
 class OpenVectorEnv(ABC):
@@ -240,6 +270,7 @@ class OpenVectorEnv(ABC):
     def step(self, choices: Int) -> StepResult:
         """Play one step; `choices` is int [M], one per member of the last observation (`NO_OP` for away members).
 
+        Members that are not controlled get `NO_OP` too: the environment asks its teammates for their actions.
         Raises ValueError, naming copy, agent, choice and legal range, and changes nothing, if a choice is not legal.
         Copies that ended are reset automatically unless the environment was told otherwise.
         """

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rl_openness.envs.base import Int, PackedObs
 from rl_openness.envs.draws import DecisionDraws
@@ -31,3 +36,26 @@ class Policy(ABC):
         `draws` are the step's random numbers (`env.draws()`); without them a policy that needs any takes fresh,
         unrepeatable ones. Recurrent policies keep their state between calls and follow `obs.carry`.
         """
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Memory of recurrent policies, as plain arrays; nothing for others."""
+        return {}
+
+    def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Inverse of `get_state`."""
+
+
+class KindPolicy(Policy):
+    """One of several related rules that are decided together in one call, each member following its own kind."""
+
+    kind: int
+
+    @staticmethod
+    @abstractmethod
+    def decide(obs: PackedObs, kinds: Int, draws: DecisionDraws) -> Int:
+        """Choices int64 [M]: of kind `kinds[m]` for each member with one (>= 0), `NO_OP` for the rest."""
+
+    def act(self, obs: PackedObs, draws: DecisionDraws | None = None) -> Int:
+        """All present members follow this kind."""
+        kinds = np.where(obs.present, self.kind, -1)
+        return self.decide(obs, kinds, draws or DecisionDraws.fresh(obs.num_copies))
