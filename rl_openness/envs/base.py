@@ -47,10 +47,10 @@ class Column:
 class EnvSpec:
     """Names and meaning of the columns of a `PackedObs`, and the facts a learner needs about an environment.
 
-    `num_actions` is None where agents choose among tasks (pairs), else the size of the fixed action set. `task_slots` is
-    the greatest number of tasks where there is one, for models that read tasks as a vector of fixed length (GPL, CIAO);
-    free slots then hold `empty_task`, a row of raw numbers.
-    `horizon` is the number of steps after which an episode is truncated (None = never).
+    `num_actions` is None where agents choose among tasks (pairs), else the size of the fixed action set.
+    `horizon` is the number of steps after which an episode is truncated (None = never). `task_slots` is the greatest
+    number of tasks where there is one, for models that read tasks as a vector of fixed length (GPL, CIAO); free slots
+    then hold `empty_task`, a row of raw numbers.
     """
 
     name: str
@@ -69,11 +69,10 @@ class EnvSpec:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EnvSpec:
         """Inverse of `to_json`."""
-        columns = {
-            key: tuple(Column(**column) for column in data[key])
-            for key in ("agent_columns", "task_columns", "pair_columns")
-        }
-        plain = {key: data[key] for key in ("name", "num_actions", "horizon")}
+        known = {**data, "empty_task": tuple(data.get("empty_task", ()))}
+        for key in ("agent_columns", "task_columns", "pair_columns"):
+            known[key] = tuple(Column(**column) for column in data[key])
+        return cls(**known)
         return cls(**plain, **columns, task_slots=data.get("task_slots"), empty_task=tuple(data.get("empty_task", ())))
 
     def mismatch(self, other: EnvSpec) -> str | None:
@@ -126,7 +125,7 @@ class PackedObs:
     action_mask: Bool | None = None
     """[M, A] where the action set is fixed: which actions do something here; others are played as the no-op action."""
     controlled: Bool | None = None
-    """[M] members that the caller of `step` decides for; None = all. The environment's teammates decide for the rest."""
+    """[M] members that the caller of `step` decides for (None = all); the environment's teammates decide for the rest."""
     see_ptr: Int | None = None
     """[M + 1] CSR over members: whom each observes; None = all present members of the copy."""
     see_agent: Int | None = None
