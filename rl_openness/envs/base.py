@@ -73,7 +73,6 @@ class EnvSpec:
         for key in ("agent_columns", "task_columns", "pair_columns"):
             known[key] = tuple(Column(**column) for column in data[key])
         return cls(**known)
-        return cls(**plain, **columns, task_slots=data.get("task_slots"), empty_task=tuple(data.get("empty_task", ())))
 
     def mismatch(self, other: EnvSpec) -> str | None:
         """Why a network made for this spec cannot act in `other`, in words; None if it can."""
@@ -125,7 +124,7 @@ class PackedObs:
     action_mask: Bool | None = None
     """[M, A] where the action set is fixed: which actions do something here; others are played as the no-op action."""
     controlled: Bool | None = None
-    """[M] members that the caller of `step` decides for (None = all); the environment's teammates decide for the rest."""
+    """[M] members that the caller of `step` decides for (None = all); its teammates decide for the others."""
     see_ptr: Int | None = None
     """[M + 1] CSR over members: whom each observes; None = all present members of the copy."""
     see_agent: Int | None = None

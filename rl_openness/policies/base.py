@@ -43,6 +43,8 @@ class Policy(ABC):
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Inverse of `get_state`."""
+        if state:
+            raise ValueError(f"policy {self.name!r} has no memory to restore")
 
 
 class KindPolicy(Policy):
