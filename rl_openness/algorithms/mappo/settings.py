@@ -72,8 +72,8 @@ def unequal_shares(settings: MappoSettings, num_env_runners: int, num_learners: 
         )
     if copies % learners:
         return (
-            f"num_envs_per_env_runner ({copies}) must be a multiple of num_learners ({learners}): each learner takes an "
-            "equal share of the copies"
+            f"num_envs_per_env_runner ({copies}) must be a multiple of num_learners ({learners}): each learner takes "
+            "an equal share of the copies"
         )
     return None
 
