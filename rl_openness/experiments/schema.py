@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from rl_openness.algorithms.mappo.settings import MappoSettings
+from rl_openness.algorithms.mappo.settings import MappoSettings, unequal_shares
 from rl_openness.algorithms.registry import find_method, method_names
 from rl_openness.envs.wildfire.config import WildfireConfig
 from rl_openness.errors import UserError
@@ -122,7 +122,9 @@ class ExperimentSettings(_Group):
         settings = checked(method.settings, {**method.defaults, **self.settings}, ("settings",))
         self.settings = settings.model_dump(mode="json")
         if isinstance(settings, MappoSettings):
-            _check_batches(settings, self.run)
+            problem = unequal_shares(settings, self.run.num_env_runners, self.run.num_learners)
+            if problem is not None:
+                raise ConfigError(("settings",), problem)
         self._check_evaluation()
         return self
 
@@ -146,22 +148,3 @@ def all_keys() -> list[str]:
     settings = {key for name in method_names() for key in leaf_keys(find_method(name).settings, "settings.")}
     world = leaf_keys(WildfireConfig, "environment.options.overrides.")
     return [*leaf_keys(ExperimentSettings), *settings, *leaf_keys(WildfireOptions, "environment.options."), *world]
-
-
-def _check_batches(settings: MappoSettings, run: RunSettings) -> None:
-    """The same conditions as in `PLATOConfig.validate`, before anything is started."""
-    copies = settings.num_envs_per_env_runner
-    total = settings.train_batch_size_per_learner * max(run.num_learners, 1)
-    per_step = copies * max(run.num_env_runners, 1)
-    if total % per_step:
-        raise ConfigError(
-            ("settings",),
-            f"train_batch_size_per_learner x run.num_learners ({total}) must be a multiple of num_envs_per_env_runner "
-            f"x run.num_env_runners ({per_step}): all copies take equally many steps",
-        )
-    if copies % max(run.num_learners, 1):
-        raise ConfigError(
-            ("settings",),
-            f"num_envs_per_env_runner ({copies}) must be a multiple of run.num_learners ({run.num_learners}): each "
-            "learner takes an equal share of the copies",
-        )

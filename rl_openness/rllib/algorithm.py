@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,20 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
     """Sample, update, hand out weights. Methods differ in their learner and module only."""
 
     _empty_iterations = 0
+
+    def _setup_logdir(self) -> None:
+        """Outside Tune nothing is logged: an empty temporary folder, where RLlib leaves one in the home directory."""
+        if self._storage:
+            super()._setup_logdir()
+        else:
+            self._logdir = tempfile.mkdtemp(prefix="rl_openness-")
+
+    def cleanup(self) -> None:
+        """As RLlib; also takes the empty folder away."""
+        super().cleanup()
+        if not self._storage:
+            with contextlib.suppress(OSError):  # gone already, or somebody put something there
+                os.rmdir(self._logdir)
 
     def training_step(self) -> None:
         """One iteration: `train_batch_size_per_learner` team-steps for each learner, one update."""

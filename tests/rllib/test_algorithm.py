@@ -42,6 +42,11 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
+def learning_rate(algorithm: PLATO) -> float:
+    (optimizer,) = algorithm.learner_group._learner._optimizer_parameters
+    return optimizer.param_groups[0]["lr"]
+
+
 def card(algorithm: PLATO) -> PolicyCard:
     return PolicyCard(
         method="plato",
@@ -131,6 +136,29 @@ def test_rllibs_own_checkpoints_continue_too(tmp_path: Path) -> None:
     assert same(weights(algorithm), reference)
     other.stop()
     algorithm.stop()
+
+
+def test_schedules_follow_the_env_steps_also_after_a_restore(tmp_path: Path) -> None:
+    config = small(lr=[[0, 1e-3], [1024, 0]], entropy_coeff=[[0, 0.5], [1024, 0]])
+    algorithm = config.build_algo()
+    rates = []
+    for _ in range(2):
+        algorithm.train()
+        rates.append(learning_rate(algorithm))
+    assert rates == pytest.approx([0.75e-3, 0.5e-3])  # an update of 256 steps ends at 256, then at 512
+    save_checkpoint(algorithm, tmp_path / "saved", card(algorithm))
+    algorithm.train()
+    other = config.copy(copy_frozen=False).build_algo()
+    restore_checkpoint(other, tmp_path / "saved")
+    other.train()
+    assert learning_rate(other) == learning_rate(algorithm) == pytest.approx(0.25e-3)
+    assert same(weights(other), weights(algorithm))
+    algorithm.train()
+    frozen = weights(algorithm)
+    algorithm.train()
+    assert all(torch.equal(frozen[name], value) for name, value in weights(algorithm).items() if "norm" not in name)
+    algorithm.stop()
+    other.stop()
 
 
 def test_a_saved_policy_acts_like_the_algorithm(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rl_openness.algorithms.mappo.learner import MappoLearner
 from rl_openness.algorithms.mappo.module import PlatoModule
-from rl_openness.algorithms.mappo.settings import PLATO_VARIANTS, PlatoSettings
+from rl_openness.algorithms.mappo.settings import PLATO_VARIANTS, PlatoSettings, unequal_shares
 from rl_openness.envs.base import EnvSpec
 from rl_openness.envs.registry import make_environment
 from rl_openness.errors import UserError, nearest
@@ -120,18 +120,9 @@ class PLATOConfig(AlgorithmConfig):  # type: ignore[misc]
             return
         self._check_environment()
         self._reject_foreign_options()
-        copies = self.num_envs_per_env_runner
-        per_fragment = copies * max(self.num_env_runners, 1)
-        if self.total_train_batch_size % per_fragment:
-            self._value_error(
-                f"train_batch_size_per_learner x num_learners ({self.total_train_batch_size}) must be a multiple of "
-                f"num_envs_per_env_runner x num_env_runners ({per_fragment}): all copies take equally many steps"
-            )
-        if copies % max(self.num_learners, 1):
-            self._value_error(
-                f"num_envs_per_env_runner ({copies}) must be a multiple of num_learners ({self.num_learners}): "
-                "each learner takes an equal share of the copies"
-            )
+        problem = unequal_shares(self.settings(), self.num_env_runners, self.num_learners)
+        if problem is not None:
+            self._value_error(problem)
 
     def _check_environment(self) -> None:
         spec = self._env_spec()

@@ -61,6 +61,23 @@ class MappoSettings(BaseModel):
         return self
 
 
+def unequal_shares(settings: MappoSettings, num_env_runners: int, num_learners: int) -> str | None:
+    """Why steps cannot be shared out equally among copies, runners and learners; None if they can."""
+    copies, learners = settings.num_envs_per_env_runner, max(num_learners, 1)
+    total, per_step = settings.train_batch_size_per_learner * learners, copies * max(num_env_runners, 1)
+    if total % per_step:
+        return (
+            f"train_batch_size_per_learner x num_learners ({total}) must be a multiple of num_envs_per_env_runner x "
+            f"num_env_runners ({per_step}): all copies take equally many steps"
+        )
+    if copies % learners:
+        return (
+            f"num_envs_per_env_runner ({copies}) must be a multiple of num_learners ({learners}): each learner takes "
+            "an equal share of the copies"
+        )
+    return None
+
+
 class PlatoSettings(MappoSettings):
     """PLATO: a pointer actor (query over the team, keys over the tasks) and a graph-convolutional critic."""
 
