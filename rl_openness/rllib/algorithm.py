@@ -49,7 +49,12 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
                 os.rmdir(self._logdir)
 
     def training_step(self) -> None:
-        """One iteration: `train_batch_size_per_learner` team-steps for each learner, one update."""
+        """One iteration: as many times as the method says, sample and update."""
+        for _ in range(self.config.updates_per_iteration):
+            self._sample_and_update()
+
+    def _sample_and_update(self) -> None:
+        """`train_batch_size_per_learner` team-steps for each learner, one update."""
         with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
             chunks, results = synchronous_parallel_sample(
                 worker_set=self.env_runner_group,

@@ -25,7 +25,7 @@ class RolloutChunk:
     obs: PackedObs
     """T * B team-steps; `carry` names rows of this matrix, -1 = new or first step of the chunk."""
     choices: Int
-    """[M]"""
+    """[M] of all members: the network's, and those of teammates that it does not control."""
     log_probs: Float
     """[M] of the choices when they were made; 0 where there was nothing to choose."""
     team_reward: NDArray[np.float64]

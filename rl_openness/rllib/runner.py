@@ -37,14 +37,16 @@ ROLE = "agents"
 
 
 class _Explorer:
-    """An RLModule as the sampler's decider."""
+    """An RLModule as the sampler's decider; `env_steps` (of all runners) place it in a schedule of exploration."""
 
-    def __init__(self, module: Any) -> None:
-        self.module = module
+    def __init__(self, module: Any, env_steps: int) -> None:
+        self.module, self.env_steps = module, env_steps
 
     def act(self, obs: Any, draws: Any, memory: Any = None, *, explore: bool) -> Decision:
         forward = self.module.forward_exploration if explore else self.module.forward_inference
-        decision: Decision = forward({"obs": obs, "draws": draws, "memory": memory})["decision"]
+        decision: Decision = forward({"obs": obs, "draws": draws, "memory": memory, "env_steps": self.env_steps})[
+            "decision"
+        ]
         return decision
 
 
@@ -111,7 +113,7 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         if random_actions:
             raise ValueError("random_actions is not supported: evaluate the policy `random` instead")
         explore = self.config.explore if explore is None else explore
-        network = _Explorer(self.module)
+        network = _Explorer(self.module, self._sampler.env_steps * max(self.config.num_env_runners, 1))
         if num_episodes == 0:
             return []
         if num_episodes is not None:

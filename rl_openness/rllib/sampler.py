@@ -26,6 +26,7 @@ class Sampler:
 
     def __init__(self, env: OpenVectorEnv, *, window: int) -> None:
         self.env, self.window = env, window
+        self._env_steps = 0
         self.restart()
 
     def restart(self, seeds: NDArray[np.int64] | None = None) -> None:
@@ -38,6 +39,11 @@ class Sampler:
         self._events: dict[str, NDArray[np.int64]] = {}
         self._finished: list[tuple[int, dict[str, float]]] = []
         self._recent: list[dict[str, float]] = []
+
+    @property
+    def env_steps(self) -> int:
+        """Steps of all copies since the sampler was made, resumed ones included; for schedules of exploration."""
+        return self._env_steps
 
     def collect(self, network: Decider, num_steps: int, *, explore: bool = True) -> RolloutChunk:
         """`num_steps` steps of all copies."""
@@ -52,7 +58,7 @@ class Sampler:
                 memories.append(decision.memory_in.numpy())
             result = self.env.step(decision.choices)
             steps.append(self._obs)
-            choices.append(decision.choices)
+            choices.append(decision.choices if result.labels is None else result.labels)
             log_probs.append(decision.log_probs)
             rewards.append(result.team_reward)
             terminated.append(result.terminated)
@@ -63,6 +69,7 @@ class Sampler:
                 final_steps.append(t * copies + result.ended[cut])
             self._keep_books(result)
             self._obs, self._memory = self.env.observe(), decision.memory
+        self._env_steps += num_steps * copies
         return RolloutChunk(
             num_steps=num_steps,
             num_copies=copies,
@@ -109,6 +116,7 @@ class Sampler:
         return {
             "env": self.env.get_state(),
             "memory": None if self._memory is None else self._memory.numpy().copy(),
+            "env_steps": self._env_steps,
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
             "events": {name: counts.copy() for name, counts in self._events.items()},
@@ -120,6 +128,7 @@ class Sampler:
         self.env.set_state(state["env"])
         self._obs = self.env.observe()
         self._memory = None if state["memory"] is None else torch.from_numpy(np.array(state["memory"]))
+        self._env_steps = int(state["env_steps"])
         self._returns = np.array(state["returns"])
         self._lengths = np.array(state["lengths"])
         self._events = {name: np.array(counts) for name, counts in state["events"].items()}
