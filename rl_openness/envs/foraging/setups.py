@@ -1,0 +1,36 @@
+"""How a user makes foraging worlds: the published one, changed by named fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from rl_openness.envs.base import Teammates
+from rl_openness.envs.foraging.config import ForagingConfig
+from rl_openness.envs.foraging.env import AtEnd, ForagingEnv
+from rl_openness.errors import UserError, nearest
+
+
+def foraging_config(**fields: Any) -> ForagingConfig:
+    """The published world with some fields changed. Raises UserError naming the field that is wrong."""
+    try:
+        return ForagingConfig.model_validate(fields)
+    except ValidationError as error:
+        problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        raise UserError(f"foraging has no field {where!r}{nearest(where, ForagingConfig.model_fields)}")
+    message = problem["msg"].removeprefix("Value error, ")
+    raise UserError(f"foraging field {where!r}: {message}" if where else f"foraging: {message}")
+
+
+def make_foraging(
+    num_copies: int = 1, *, teammates: Teammates | None = None, at_end: AtEnd = "reset", **fields: Any
+) -> ForagingEnv:
+    """B copies of a foraging world; `fields` are those of `ForagingConfig`.
+
+    The published experiments train with `team_size=3` and evaluate with 3, 5 and 9 (for 9, `slots=9` too). Raises
+    UserError for a wrong field, and for missing teammates unless `controlled="all"`.
+    """
+    return ForagingEnv(foraging_config(**fields), num_copies, teammates, at_end=at_end)
