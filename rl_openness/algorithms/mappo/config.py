@@ -71,6 +71,8 @@ class PLATOConfig(AlgorithmConfig):  # type: ignore[misc]
         """Set any field of `PlatoSettings` (values or Tune search spaces), or RLlib's own training options."""
         for name in [name for name in kwargs if name in PlatoSettings.model_fields]:
             value = kwargs.pop(name)
+            if isinstance(value, (int, float)) and value == -1:  # RLlib drops attributes of this value in silence
+                raise UserError(f"PLATO setting {name!r} cannot be -1")
             if value is not NotProvided:
                 setattr(self, name, value)
         known = inspect.signature(super().training).parameters
@@ -119,6 +121,9 @@ class PLATOConfig(AlgorithmConfig):  # type: ignore[misc]
         if self.in_evaluation:
             return
         self._check_environment()
+        for name in ("num_env_runners", "num_learners"):
+            if getattr(self, name) < 0:
+                self._value_error(f"{name} must not be negative, not {getattr(self, name)}")
         self._reject_foreign_options()
         problem = unequal_shares(self.settings(), self.num_env_runners, self.num_learners)
         if problem is not None:
