@@ -10,6 +10,10 @@ class UserError(ValueError):
     """Something the user can mend; the command line prints it without a traceback and exits with code 2."""
 
 
+class RunFailedError(RuntimeError):
+    """A run cannot go on; the command line prints it without a traceback and exits with code 1."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """'; did you mean 'x'?' for the closest known name, else the known names, ready to append to a message."""
     options = sorted(known)

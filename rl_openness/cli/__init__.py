@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
 from typing import Annotated
 
@@ -10,7 +12,7 @@ import typer
 from rl_openness.cli.evaluate import evaluate
 from rl_openness.cli.listing import listing
 from rl_openness.cli.train import train
-from rl_openness.errors import UserError
+from rl_openness.errors import RunFailedError, UserError
 from rl_openness.version import __version__
 
 app = typer.Typer(
@@ -42,8 +44,18 @@ def _options(
 
 def main() -> None:
     """Run the command line; what the user can mend is told in one line on stderr, with exit code 2."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app(prog_name="rl-openness")
     except UserError as error:
-        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
-        sys.exit(2)
+        _fail(str(error), 2)
+    except RunFailedError as error:
+        _fail(str(error), 1)
+    except OSError as error:
+        _fail(": ".join(str(part) for part in (error.filename, error.strerror or error) if part), 2)
+
+
+def _fail(text: str, code: int) -> None:
+    with contextlib.suppress(OSError):  # nobody may be reading
+        typer.echo(f"error: {' '.join(text.split())}", err=True)
+    sys.exit(code)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_openness.cli.output import LEGEND, console, summary
+from rl_openness.cli.output import LEGEND, console, interruptible, summary
 from rl_openness.errors import UserError
+from rl_openness.files import atomic_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +33,9 @@ def evaluate(
         list[str] | None, typer.Option(help="Hand-written policy to play too, see `list policies`; may be repeated.")
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes per policy and setup.")] = 50,
-    first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first episode; the next ones follow on.")] = 200,
+    first_seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="Seed of the first episode; the next ones follow on.")
+    ] = 200,
     team_size: Annotated[int | None, typer.Option(min=1, help="Another number of agents.")] = None,
     explore: Annotated[bool, typer.Option("--explore", help="Let trained policies sample their choices.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write a row per episode to a .parquet or .csv file.")] = None,
@@ -43,15 +47,16 @@ def evaluate(
     """
     if not checkpoints and not policy:
         raise UserError("nothing to evaluate: name a checkpoint, or a rule with --policy (see `list policies`)")
-    if output is not None and output.suffix not in _WRITERS:
-        raise UserError(f"--output {output}: must end with {' or '.join(_WRITERS)}")
+    if output is not None:
+        _check_output(output)
     from rl_openness.experiments.evaluate import check_players, play, summary_table
 
     games = _games(checkpoints or [], setup or [], team_size)
     for world, players in games:
         check_players(world, policy or [], players.values())
     seeds = range(first_seed, first_seed + episodes)
-    tables = [play(world, policy or [], players, seeds, explore=explore) for world, players in games]
+    with interruptible("Stopped."):
+        tables = [play(world, policy or [], players, seeds, explore=explore) for world, players in games]
     import pandas as pd
 
     table = pd.concat(tables, ignore_index=True)
@@ -84,13 +89,22 @@ def _games(
     return list(games.values())
 
 
-def _write(table: pd.DataFrame, path: Path) -> None:
-    options: dict[str, Any] = {"index": False}
+def _check_output(path: Path) -> None:
+    """Before hours of episodes."""
+    if path.suffix not in _WRITERS:
+        raise UserError(f"--output {path}: must end with {' or '.join(_WRITERS)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".csv":
-            table.to_csv(path, **options)
-        else:
-            table.to_parquet(path, **options)
     except OSError as error:
         raise UserError(f"--output {path}: {error.strerror}") from None
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise UserError(f"--output {path}: cannot be written")
+
+
+def _write(table: pd.DataFrame, path: Path) -> None:
+    options: dict[str, Any] = {"index": False}
+    with atomic_file(path) as work:
+        if path.suffix == ".csv":
+            table.to_csv(work, **options)
+        else:
+            table.to_parquet(work, **options)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
@@ -38,11 +41,32 @@ _COLUMNS = (  # column of the summary, heading, digits
 )
 
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C or SIGTERM."""
+
+
+class _Screen(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever read has gone (`| head -1`, a closed terminal): work goes on in silence, rich would end it."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def console() -> Console:
     """For stdout; wide enough for a table where stdout is a file or a pipe."""
     plain: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}
-    screen = Console(**plain)
-    return screen if screen.is_terminal else Console(**plain, width=200)
+    screen = _Screen(**plain)
+    return screen if screen.is_terminal else _Screen(**plain, width=200)
+
+
+@contextmanager
+def interruptible(text: str) -> Iterator[None]:
+    """Ctrl-C or SIGTERM inside prints the text and exits with `INTERRUPTED`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console().print(text)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def summary(table: pd.DataFrame) -> Table:

@@ -15,11 +15,8 @@ from types import FrameType
 import typer
 from rich.table import Table
 
-from rl_openness.cli.output import console
+from rl_openness.cli.output import INTERRUPTED, console
 from rl_openness.errors import UserError
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C or SIGTERM."""
 
 
 def train_seeds(
@@ -70,8 +67,8 @@ def _show_means(folders: Sequence[Path]) -> None:
 
 def _parse(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() for part in parts):
-        raise UserError(f"--seeds {text}: must be whole numbers with commas between, such as 1,2,3")
+    if not all(part.isascii() and part.isdigit() and int(part) < 2**31 for part in parts):
+        raise UserError(f"--seeds {text}: must be whole numbers below 2^31 with commas between, such as 1,2,3")
     seeds = [int(part) for part in parts]
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seeds {text}: a seed is given twice")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_openness.cli.output import LEGEND, console, follow, summary
-from rl_openness.cli.seeds import INTERRUPTED, train_seeds
+from rl_openness.cli.output import INTERRUPTED, LEGEND, console, follow, interruptible, summary
+from rl_openness.cli.seeds import train_seeds
 from rl_openness.errors import UserError
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ def _train(settings: ExperimentSettings, folder: Path, *, resume: bool) -> None:
     environment, run = settings.environment, settings.run
     where = environment.options.get("setup", environment.name)
     screen.print(f"{folder}: {settings.algorithm} on {where}, seed {run.seed}; return = mean of the last 100 episodes")
-    with follow(screen) as report:
+    stopped = f"Stopped. What was saved is in {folder}; go on from there with:\n  {_go_on(folder)}"
+    with interruptible(stopped), follow(screen) as report:
         outcome = run_training(settings, folder, resume=resume, report=report, say=screen.print)
     if outcome.evaluation is None:
         screen.print(f"Stopped; {outcome.checkpoint} is saved. Go on with:\n  {_go_on(folder)}")

@@ -174,6 +174,17 @@ class PackedObs:
         )
 
 
+def whole_numbers(values: Any, name: str) -> Int:
+    """`values` as a contiguous int64 array. Raises ValueError for anything but whole numbers (0.7, masks, texts)."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return np.empty(array.shape, dtype=np.int64)
+    if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and array.max() > np.iinfo(np.int64).max):
+        found = f"an array of {array.dtype}" if array.dtype != object else repr(values)[:80]
+        raise ValueError(f"{name} must be whole numbers (int64), found {found}")
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
 def concatenate(parts: Sequence[PackedObs]) -> PackedObs:
     """Several observations as one, copies one after another; `carry` is taken over as it is."""
     agents = pointer(np.array([len(part.present) for part in parts]))

@@ -32,6 +32,8 @@ def environment_summary(name: str) -> str:
 
 def make_environment(name: str, num_copies: int, options: Mapping[str, Any] | None = None) -> OpenVectorEnv:
     """`num_copies` copies of the named environment. Raises UserError for an unknown name or option."""
+    if not isinstance(name, str):
+        raise UserError(f"an environment is needed, by name ({', '.join(environment_names())}), not {name!r}")
     make = _registered.get(name)
     if make is None:
         if name not in _BUILT_IN:

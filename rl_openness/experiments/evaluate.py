@@ -18,6 +18,7 @@ from rl_openness.experiments.progress import ProgressTable
 from rl_openness.experiments.runs import EPISODES
 from rl_openness.experiments.schema import ExperimentSettings
 from rl_openness.experiments.worlds import World, find_rule, find_world
+from rl_openness.files import atomic_file
 from rl_openness.policies.base import Policy
 from rl_openness.policies.card import read_card
 
@@ -94,7 +95,8 @@ def evaluate_run(settings: ExperimentSettings, run_folder: Path, checkpoint: Pat
     seeds = range(evaluation.first_seed, evaluation.first_seed + evaluation.episodes)
     policies = {settings.algorithm: checkpoint}
     episodes = pd.concat([play(world, evaluation.rules or [], policies, seeds) for world in worlds], ignore_index=True)
-    episodes.to_parquet(run_folder / EPISODES, index=False)
+    with atomic_file(run_folder / EPISODES) as work:
+        episodes.to_parquet(work, index=False)
     summary = summary_table(episodes, worlds)
     of_home = summary[summary["setup"] == home.name]
     means = dict(zip(of_home["policy"], of_home["return_mean"], strict=True))

@@ -54,7 +54,7 @@ class Stop:
 
 @contextmanager
 def stop_on_signal() -> Iterator[Stop]:
-    """Ctrl-C or SIGTERM sets `requested` instead of interrupting; the second one interrupts as usual.
+    """Ctrl-C, SIGTERM or a closed terminal sets `requested` instead of interrupting; the second interrupts as usual.
 
     Outside the main thread, where Python knows no signals, nothing is caught.
     """
@@ -62,7 +62,8 @@ def stop_on_signal() -> Iterator[Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: handler for number, handler in before.items() if handler != signal.SIG_IGN}  # as under nohup
 
     def restore() -> None:
         for number, handler in before.items():

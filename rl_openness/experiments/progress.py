@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_openness.errors import UserError
 from rl_openness.files import write_atomically
 
 PROGRESS = "progress.csv"
@@ -62,12 +63,17 @@ class ProgressTable:
             writer.writerow(row)
 
     def rows(self) -> list[Row]:
-        """All complete rows, oldest first; none if there is no file."""
+        """All complete rows, oldest first; none if there is no file. Raises UserError if it is damaged."""
         if not self.path.exists():
             return []
-        with self.path.open(newline="") as file:
-            rows = [{name: _parsed(text) for name, text in row.items()} for row in csv.DictReader(file)]
-        return [row for row in rows if row["cpu_seconds"] is not None]
+        try:
+            with self.path.open(newline="") as file:
+                rows = [{name: _parsed(text) for name, text in row.items()} for row in csv.DictReader(file)]
+            return [row for row in rows if row["cpu_seconds"] is not None and row["env_steps"] is not None]
+        except (OSError, ValueError, KeyError, AttributeError, TypeError, csv.Error) as error:
+            raise UserError(
+                f"{self.path} is damaged ({type(error).__name__}: {error}): move it away to begin a new table"
+            ) from None
 
     def cut_after(self, env_steps: int) -> Row | None:
         """Drop the rows of later iterations, which will be trained again; returns the last row that is left."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from rl_openness.errors import UserError, nearest
 from rl_openness.experiments.keys import flat
 from rl_openness.experiments.schema import ExperimentSettings
 from rl_openness.experiments.yaml_files import dump_experiment, load_experiment
-from rl_openness.files import write_atomically
+from rl_openness.files import WORK_FOLDER, only_process, write_atomically
 
 CONFIG = "config.yaml"
 CHECKPOINTS = "checkpoints"
+LOCK = ".lock"
 EPISODES = "episodes.parquet"
 
 
@@ -22,6 +24,11 @@ def create_run(folder: Path, settings: ExperimentSettings) -> None:
     refuse_existing(folder)
     folder.mkdir(parents=True)
     save_config(folder, settings)
+
+
+def only_trainer(folder: Path) -> AbstractContextManager[None]:
+    """Nobody else may train the run while this is held. Raises UserError, with the process, if somebody does."""
+    return only_process(folder / LOCK)
 
 
 def refuse_existing(folder: Path) -> None:
@@ -80,12 +87,13 @@ def checkpoint_folder(folder: Path, env_steps: int) -> Path:
 
 def checkpoint_steps(folder: Path) -> list[int]:
     """Environment steps of all checkpoints, ascending. They appear whole, so none is incomplete."""
-    return sorted(int(path.name) for path in (folder / CHECKPOINTS).glob("*") if path.name.isdigit())
+    steps = (int(path.name) for path in (folder / CHECKPOINTS).glob("[0-9]" * 12) if path.is_dir())
+    return sorted(steps)
 
 
 def remove_old_checkpoints(folder: Path, kept: int) -> None:
     """Keep the newest ones, and clear away what a killed process left unfinished."""
     for env_steps in checkpoint_steps(folder)[:-kept]:
         shutil.rmtree(checkpoint_folder(folder, env_steps))
-    for path in (folder / CHECKPOINTS).glob(".*"):
-        shutil.rmtree(path)
+    for path in (folder / CHECKPOINTS).glob(WORK_FOLDER):
+        shutil.rmtree(path, ignore_errors=True)

@@ -11,18 +11,26 @@ from typing import Any
 import pandas as pd
 
 from rl_openness.algorithms.registry import find_method
+from rl_openness.errors import RunFailedError, UserError
 from rl_openness.experiments.evaluate import evaluate_run
+from rl_openness.experiments.keys import flat
 from rl_openness.experiments.process import local_ray, stop_on_signal, use_one_thread
 from rl_openness.experiments.progress import ProgressTable, Row, progress_row
 from rl_openness.experiments.runs import (
+    CONFIG,
     checkpoint_folder,
     checkpoint_steps,
     create_run,
+    only_trainer,
     remove_old_checkpoints,
     save_config,
 )
 from rl_openness.experiments.schema import ExperimentSettings
 from rl_openness.experiments.tracking import RunTracker
+from rl_openness.policies.card import PolicyCard, read_card
+
+LOST_ITERATIONS = 3
+"""So many iterations without a finite loss end a training."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +80,19 @@ def train(
     Ctrl-C or SIGTERM ends it after the running iteration, with a checkpoint. Raises UserError if the folder exists
     (without `resume`).
     """
-    if resume:
-        save_config(run_folder, settings)
-    else:
+    if not resume:
         create_run(run_folder, settings)
-    tracker = RunTracker(settings, run_folder)
-    try:
-        outcome = _train_and_evaluate(settings, run_folder, tracker, report, say)
-    except BaseException:
-        tracker.end("FAILED")
-        raise
-    tracker.end("KILLED" if outcome.evaluation is None else "FINISHED")
-    return outcome
+    with only_trainer(run_folder):
+        if resume:
+            check_resumable(run_folder, settings)
+        tracker = RunTracker(settings, run_folder)
+        try:
+            outcome = _train_and_evaluate(settings, run_folder, tracker, report, say)
+        except BaseException:
+            tracker.end("FAILED")
+            raise
+        tracker.end("KILLED" if outcome.evaluation is None else "FINISHED")
+        return outcome
 
 
 def _train_and_evaluate(
@@ -110,6 +119,27 @@ def _train_and_evaluate(
     return Outcome(checkpoint, evaluation, tracker.uri)
 
 
+def check_resumable(folder: Path, settings: ExperimentSettings) -> None:
+    """Raises UserError if the newest checkpoint is of another configuration (somebody edited `config.yaml`)."""
+    steps = checkpoint_steps(folder)
+    if not steps:
+        return
+    card = read_card(checkpoint_folder(folder, steps[-1]))
+    mine = {
+        "environment": settings.environment.name,
+        "options": settings.environment.options,
+        "seed": settings.run.seed,
+    }
+    saved = {"environment": card.environment, "options": dict(card.env_config), "seed": card.seed}
+    before, now = flat({**saved, "settings": card.settings}), flat({**mine, "settings": settings.settings})
+    for key in [*before, *now]:
+        if before.get(key) != now.get(key):
+            raise UserError(
+                f"{folder / CONFIG}: {key} is {now.get(key)!r}, but the run was trained with {before.get(key)!r}: a "
+                "resumed run keeps its configuration; for anything else begin another run (--run NAME)"
+            )
+
+
 def build_algorithm(settings: ExperimentSettings) -> Any:
     """The RLlib algorithm of an experiment. Needs a running Ray."""
     run = settings.run
@@ -132,13 +162,14 @@ class _Training:
         self.settings, self.folder, self.tracker = settings, folder, tracker
         self.table = ProgressTable(folder)
         self.algorithm = build_algorithm(settings)
-        self.env_steps, self.saved_at = 0, -1
+        self.env_steps, self.saved_at, self._lost = 0, -1, 0
         saved = checkpoint_steps(folder)
         if saved:
             from rl_openness.rllib.checkpoint import restore_checkpoint
 
             self.env_steps = self.saved_at = saved[-1]
             restore_checkpoint(self.algorithm, checkpoint_folder(folder, self.env_steps))
+            save_config(folder, settings)  # not before: what cannot be continued stays as it is
         before = self.table.cut_after(self.env_steps) or {}
         self.seconds, self.cpu_seconds = before.get("seconds") or 0.0, before.get("cpu_seconds") or 0.0
 
@@ -174,13 +205,22 @@ class _Training:
         self.seconds += duration
         self.cpu_seconds += time.process_time() - cpu
         row = progress_row(result, seconds=self.seconds, cpu_seconds=self.cpu_seconds, duration=duration)
+        self._check_losses(row)
         self.env_steps = int(row["env_steps"] or 0)
         self.table.append(row)
         self.tracker.log_iteration(row)
         return row
 
+    def _check_losses(self, row: Row) -> None:
+        """A training whose losses are no numbers any more learns nothing: stop it and say so."""
+        self._lost = self._lost + 1 if row.get("total_loss") is None else 0
+        if self._lost >= LOST_ITERATIONS:
+            raise RunFailedError(
+                f"the losses of the last {self._lost} iterations are not finite, so nothing is learnt; begin another "
+                "run with a smaller settings.lr, or look at the environment's rewards and observations"
+            )
+
     def _save(self) -> None:
-        from rl_openness.policies.card import PolicyCard
         from rl_openness.rllib.checkpoint import save_checkpoint
 
         settings, network = self.settings, self.algorithm.core_module().network

@@ -14,30 +14,11 @@ from pydantic import ValidationError
 from rl_openness.errors import UserError
 from rl_openness.experiments.keys import ConfigError, KeyPath, first_problem
 from rl_openness.experiments.schema import ExperimentSettings, all_keys
+from rl_openness.files import parse_yaml, read_yaml
 
 EXTENDS = "extends"
 SHIPPED = Path("tune_configs")
 """Where the configurations of this repository lie, seen from its root."""
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 as PyYAML reads it, but 1e6 is a number, and a key given twice is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """See PyYAML."""
-        seen = set()
-        for key_node, _ in node.value:
-            if key_node.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"key {key_node.value!r} is given twice", problem_mark=key_node.start_mark
-                )
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
 
 
 def load_experiment(path: Path | None, changes: Sequence[str | tuple[str, Any]] = ()) -> ExperimentSettings:
@@ -57,6 +38,9 @@ def load_experiment(path: Path | None, changes: Sequence[str | tuple[str, Any]] 
     tree: dict[str, Any] = {}
     origins: dict[KeyPath, str] = {}
     for source, layer in layers:
+        twice = _given_twice(layer)
+        if twice is not None:
+            raise UserError(f"{source}: {'.'.join(twice)}: is given twice")
         _merge(tree, layer, source, origins)
     try:
         return ExperimentSettings.model_validate(tree)
@@ -76,7 +60,8 @@ def _origin(problem: ConfigError, origins: Mapping[KeyPath, str]) -> str | None:
         and re.search(rf"\b{re.escape(key[-1])}\b", problem.text)
     ]
     above = [origins[problem.path[:n]] for n in range(len(problem.path), 0, -1) if problem.path[:n] in origins]
-    if "--set" in named:
+    words = re.findall(r"[\w.]+", problem.text)
+    if "--set" in named or any(source == "--set" and ".".join(key) in words for key, source in origins.items()):
         return "--set"
     return named[-1] if named else above[0] if above else None
 
@@ -120,18 +105,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is a run: go on with it by --resume {path}, or begin another from {path}/config.yaml")
     if not path.is_file():
         raise UserError(f"{path} is a folder, not a YAML file" if path.is_dir() else no_file(path))
-    try:
-        data = yaml.load(path.read_text(), _Loader)
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UserError(f"{path}{line}: not valid YAML: {error.problem}") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-    if data is None:
-        return {}
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: must hold keys and values, found {type(data).__name__}")
-    return data
+    return read_yaml(path)
 
 
 def _parse_change(text: str) -> tuple[str, Any]:
@@ -139,8 +113,8 @@ def _parse_change(text: str) -> tuple[str, Any]:
     if not sign or not key.strip():
         raise UserError(f"--set {text}: must have the form path.of.key=value")
     try:
-        return key.strip(), yaml.load(value, _Loader)
-    except yaml.YAMLError:
+        return key.strip(), parse_yaml(value)
+    except ValueError:
         raise UserError(f"--set {text}: the value is not valid YAML") from None
 
 
@@ -159,6 +133,23 @@ def _merge(
         elif value is not None or not isinstance(node.get(last), dict):
             node[last] = value
         origins[where] = source
+
+
+def _given_twice(layer: Mapping[Any, Any]) -> KeyPath | None:
+    """A key that a file gives both with dots and in its group."""
+    seen: set[KeyPath] = set()
+    groups: list[tuple[KeyPath, Mapping[Any, Any]]] = [((), layer)]
+    while groups:
+        above, group = groups.pop()
+        for key, value in group.items():
+            path = (*above, *str(key).split("."))
+            if isinstance(value, Mapping):
+                groups.append((path, value))
+            elif path in seen:
+                return path
+            else:
+                seen.add(path)
+    return None
 
 
 def _group(node: dict[str, Any], name: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def find_policy(path: str | Path) -> Path:
         for candidate in (home, home / "policy", *in_run):
             if (candidate / CARD).is_file():
                 return candidate
-    runs = {str(found.parent) for folder in (path.parent, RUNS) for found in folder.glob("*/checkpoints")}
+    runs = {str(found.parent) for folder in (path.parent, RUNS) for found in folder.glob("*/checkpoints")} - {str(path)}
     beside = {str(found.parent) for found in path.parent.glob("[!.]*/policy")}
     raise UserError(f"no checkpoint at {str(path)!r}{nearest(str(path), runs | beside)}")
 
@@ -55,8 +55,12 @@ def read_card(path: str | Path) -> PolicyCard:
         version, kind = data.pop("version"), data.pop("format")
         if kind != FORMAT:
             raise UserError(f"{folder}: policy format {kind} (package {version}); this package reads format {FORMAT}")
-        return PolicyCard(**{**data, "env_spec": EnvSpec.from_json(data["env_spec"])})
+        card = PolicyCard(**{**data, "env_spec": EnvSpec.from_json(data["env_spec"])})
+        for name, kind in (("method", str), ("environment", str), ("settings", dict), ("env_config", dict)):
+            if not isinstance(getattr(card, name), kind):
+                raise TypeError(f"{name} is {getattr(card, name)!r}")
+        return card
     except UserError:
         raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{folder / CARD} cannot be read: {error}") from None

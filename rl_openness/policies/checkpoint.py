@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from rl_openness.errors import UserError, nearest
 from rl_openness.files import atomic_directory
@@ -27,7 +28,25 @@ def save_policy(folder: Path, card: PolicyCard, actor: nn.Module) -> None:
     data = {"format": FORMAT, "version": __version__, **card.__dict__, "env_spec": card.env_spec.to_json()}
     with atomic_directory(folder) as work:
         (work / CARD).write_text(json.dumps(data, indent=2) + "\n")
-        save_file({name: tensor.detach().contiguous() for name, tensor in actor.state_dict().items()}, work / WEIGHTS)
+        weights = {name: tensor.detach().contiguous() for name, tensor in actor.state_dict().items()}
+        try:
+            save_file(weights, work / WEIGHTS)
+        except SafetensorError as error:  # a full disk
+            raise OSError(f"{folder} cannot be written: {error}") from None
+
+
+def _check_weights(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Raises ValueError naming the first tensor that is missing, not known, of another shape or kind, or not finite."""
+    for name in [*expected, *found]:
+        if name not in found:
+            raise ValueError(f"tensor {name!r} is missing")
+        if name not in expected:
+            raise ValueError(f"tensor {name!r} is not part of this network")
+        if found[name].shape != expected[name].shape or found[name].dtype != expected[name].dtype:
+            here, there = ((tuple(tensor.shape), tensor.dtype) for tensor in (found[name], expected[name]))
+            raise ValueError(f"tensor {name!r} is {here[0]} {here[1]}, not {there[0]} {there[1]}")
+        if not found[name].isfinite().all():
+            raise ValueError(f"tensor {name!r} holds numbers that are not finite")
 
 
 def load_policy(path: str | Path, *, explore: bool = False) -> NetworkPolicy:
@@ -39,11 +58,13 @@ def load_policy(path: str | Path, *, explore: bool = False) -> NetworkPolicy:
     module, _, attribute = _ACTORS[card.method].partition(":")
     try:
         actor = getattr(import_module(module), attribute)(card.env_spec, card.settings)
-    except ValueError as error:  # settings of another version
+    except (ValueError, RuntimeError) as error:  # settings of another version, or far too large ones
         reason = " ".join(str(error).split())
         raise UserError(f"{folder / CARD} does not fit this version of the package: {reason}") from None
     try:
-        actor.load_state_dict(load_file(folder / WEIGHTS))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise UserError(f"{folder / WEIGHTS} cannot be read: {str(error).splitlines()[0]}") from None
+        weights = load_file(folder / WEIGHTS)
+        _check_weights(weights, actor.state_dict())
+        actor.load_state_dict(weights)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise UserError(f"{folder / WEIGHTS} cannot be used: {' '.join(str(error).split())}") from None
     return NetworkPolicy(card.method, actor.eval(), explore=explore)

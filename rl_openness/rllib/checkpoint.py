@@ -66,7 +66,10 @@ def save_checkpoint(algorithm: OpenAlgorithm, folder: Path, card: PolicyCard) ->
         save_policy(work / "policy", card, algorithm.core_module().network.actor)
         (work / STATE).mkdir()
         (work / STATE / _TREE).write_text(json.dumps(tree))
-        save_file(arrays, work / STATE / _ARRAYS)
+        try:
+            save_file(arrays, work / STATE / _ARRAYS)
+        except SafetensorError as error:  # a full disk
+            raise OSError(f"{folder} cannot be written: {error}") from None
 
 
 def restore_checkpoint(algorithm: OpenAlgorithm, folder: Path) -> None:
@@ -75,10 +78,23 @@ def restore_checkpoint(algorithm: OpenAlgorithm, folder: Path) -> None:
     Raises UserError if `folder` holds no state, or a damaged one.
     """
     state = folder / STATE
+    older = sorted(path.name for path in folder.parent.glob("[0-9]*/" + STATE) if path.parent.name < folder.name)
+    remedy = f"; remove {folder} to go on from the checkpoint before it" if older else ""
     if not (state / _TREE).is_file():
-        raise UserError(f"{folder} holds no {STATE}/ to resume from (a policy alone can be evaluated, not continued)")
+        text = f"{folder} holds no {STATE}/ to resume from (a policy alone can be evaluated, not continued){remedy}"
+        raise UserError(text)
     try:
         saved = decode(json.loads((state / _TREE).read_text()), load_file(state / _ARRAYS))
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise UserError(f"{state} cannot be read: {error}") from None
-    algorithm.restore_state(saved)
+        missing = set(algorithm.get_state()) - set(saved)
+        if missing:
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
+        raise UserError(f"{state} cannot be read: {_first_line(error)}{remedy}") from None
+    try:
+        algorithm.restore_state(saved)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RuntimeError) as error:
+        raise UserError(f"{state} does not fit this run: {_first_line(error)}{remedy}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split()[:40]) or type(error).__name__

@@ -66,6 +66,8 @@ class OpenConfig(AlgorithmConfig):  # type: ignore[misc]
         fields = self.settings_class.model_fields
         for name in [name for name in kwargs if name in fields]:
             value = kwargs.pop(name)
+            if isinstance(value, (int, float)) and value == -1:  # RLlib drops attributes of this value in silence
+                raise UserError(f"{self.method} setting {name!r} cannot be -1")
             if value is not NotProvided:
                 setattr(self, name, value)
         known = inspect.signature(super().training).parameters
@@ -111,6 +113,9 @@ class OpenConfig(AlgorithmConfig):  # type: ignore[misc]
         self.settings()
         if self.in_evaluation:
             return
+        for name in ("num_env_runners", "num_learners"):
+            if getattr(self, name) < 0:
+                self._value_error(f"{name} must not be negative, not {getattr(self, name)}")
         self.check_method()
         self._reject_foreign_options()
 

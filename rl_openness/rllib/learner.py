@@ -102,8 +102,11 @@ class PackedTorchLearner(TorchLearner):  # type: ignore[misc]
             return
         for optimizer in self._optimizer_parameters:
             # RLlib keeps the arrays it was given, and several learners of one machine are given the same memory.
-            for moments in optimizer.state.values():
+            for parameter, moments in optimizer.state.items():
                 moments.update({name: tensor.clone() for name, tensor in moments.items()})
+                for name in ("exp_avg", "exp_avg_sq"):  # fused Adam would read past the end of a short one
+                    if moments[name].shape != parameter.shape or moments[name].dtype != parameter.dtype:
+                        raise ValueError(f"the optimizer's {name} does not fit a parameter of {tuple(parameter.shape)}")
 
     def forget_weights_version(self) -> None:
         """Accept any weights next, also older ones (in-place restore)."""

@@ -127,7 +127,13 @@ class Sampler:
         """Inverse of `state`."""
         self.env.set_state(state["env"])
         self._obs = self.env.observe()
-        self._memory = None if state["memory"] is None else torch.from_numpy(np.array(state["memory"]))
+        memory, copies = state["memory"], (self.env.num_copies,)
+        for name, array in {"returns": state["returns"], "lengths": state["lengths"], **state["events"]}.items():
+            if np.shape(array) != copies:
+                raise ValueError(f"{name} must have shape {copies}, found {np.shape(array)}")
+        if memory is not None and (np.ndim(memory) != 2 or len(memory) <= self._obs.carry.max(initial=-1)):
+            raise ValueError(f"memory of shape {np.shape(memory)} lacks rows of members that go on")
+        self._memory = None if memory is None else torch.from_numpy(np.array(memory))
         self._env_steps = int(state["env_steps"])
         self._returns = np.array(state["returns"])
         self._lengths = np.array(state["lengths"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from rl_openness.algorithms.schedules import Schedule
 
@@ -20,6 +20,13 @@ class MappoSettings(BaseModel):
     """Clipped policy optimisation with a centralised critic, one set of weights for all agents."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_bool(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+            raise ValueError(f"must not be {value!r}")
+        return value
 
     num_envs_per_env_runner: int = Field(64, ge=1)
     """Copies of the environment that one runner steps together."""
@@ -81,7 +88,7 @@ def unequal_shares(settings: MappoSettings, num_env_runners: int, num_learners: 
 class PlatoSettings(MappoSettings):
     """PLATO: a pointer actor (query over the team, keys over the tasks) and a graph-convolutional critic."""
 
-    hidden: int = Field(64, ge=1)
+    hidden: int = Field(64, ge=1, le=65_536)
     query: Literal["stats", "agent_pointer"] = "stats"
     """How an agent sums up its team: statistics of the rows, or attention over them (paper, Lemma 3)."""
     query_include_self: bool = True
@@ -101,7 +108,7 @@ class PlatoSettings(MappoSettings):
     """The no-op's key: a learned task row through the key encoder, a learned key, or the encoding of a zero row."""
     critic_edges: Literal["complete", "actions"] = "complete"
     gcn_norm: Literal["sym_selfloop", "sym", "mean"] = "sym_selfloop"
-    gcn_layers: int = Field(2, ge=1)
+    gcn_layers: int = Field(2, ge=1, le=100)
 
     @model_validator(mode="after")
     def _no_memory(self) -> Self:

@@ -12,7 +12,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
-Grid = list[list[int]]
+Whole = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+Grid = list[list[Whole]]
 
 
 class _Group(BaseModel):
@@ -41,7 +42,7 @@ class FireConfig(_Group):
     random_ignition_probability: Probability
     ignition_temp: Grid
     """H x W: intensity given on ignition and at reset, in 1..N-2."""
-    initial_fuel: int = 0
+    initial_fuel: Whole = 0
     burnt_cells_recover: bool = False
     """Ours: a burnt-out cell gets intensity 0 and may burn again (part 13)."""
 
@@ -54,7 +55,7 @@ class AgentConfig(_Group):
     fire_reduction_power: list[float]
     attack_range: list[float]
     """Chebyshev."""
-    suppressant_states: int = Field(ge=2)
+    suppressant_states: int = Field(ge=2, lt=2**31)
     """Bound of the observation only."""
     initial_suppressant: int = Field(ge=0)
     initial_capacity: int = Field(ge=1)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_openness.envs.base import Int, OpenVectorEnv, PackedObs, StepResult
+from rl_openness.envs.base import Int, OpenVectorEnv, PackedObs, StepResult, whole_numbers
 from rl_openness.envs.draws import Keys, child_seeds, step_keys
 from rl_openness.envs.wildfire.config import WildfireConfig
 from rl_openness.envs.wildfire.rules import (
@@ -25,6 +25,7 @@ from rl_openness.envs.wildfire.rules import (
     resolve_choices,
 )
 from rl_openness.envs.wildfire.view import pack, wildfire_spec
+from rl_openness.errors import UserError
 
 AtEnd = Literal["reset", "stop", "continue"]
 
@@ -122,8 +123,10 @@ class WildfireEnv(OpenVectorEnv):
     """
 
     def __init__(self, config: WildfireConfig, num_copies: int = 1, *, at_end: AtEnd = "reset") -> None:
-        if num_copies < 1:
-            raise ValueError(f"num_copies must be at least 1, not {num_copies}")
+        if np.ndim(num_copies) or whole_numbers(num_copies, "num_copies") < 1:
+            raise UserError(f"num_copies must be a whole number of at least 1, not {num_copies!r}")
+        if at_end not in get_args(AtEnd):
+            raise UserError(f"at_end must be one of {', '.join(get_args(AtEnd))}, not {at_end!r}")
         self.config = config
         self.spec = wildfire_spec(config)
         self.num_copies = num_copies
@@ -137,11 +140,13 @@ class WildfireEnv(OpenVectorEnv):
 
     def reset(self, seeds: Int | Sequence[int] | None = None, copies: Int | None = None) -> None:
         """See `OpenVectorEnv.reset`. The start is the configured one; seeds only drive what happens after it."""
-        rows = self._all if copies is None else np.asarray(copies, dtype=np.int64)
+        rows = self._all if copies is None else whole_numbers(copies, "copies")
+        if len(rows) and (rows.min() < 0 or rows.max() >= self.num_copies):
+            raise ValueError(f"reset: copies must lie in 0 to {self.num_copies - 1}, found {rows.tolist()}")
         if seeds is None:
             self._state.episode[rows] += 1
         else:
-            seeds = np.asarray(seeds, dtype=np.int64)
+            seeds = whole_numbers(seeds, "seeds")
             if seeds.shape != rows.shape:
                 raise ValueError(f"reset needs one seed per copy: {len(rows)} copies, seeds of shape {seeds.shape}")
             self._state.seed[rows] = seeds
@@ -163,7 +168,7 @@ class WildfireEnv(OpenVectorEnv):
         agent_draws: NDArray[np.float64] | None = None,
     ) -> StepResult:
         """See `OpenVectorEnv.step`. `field_draws` [B, 3, H * W] and `agent_draws` [B, 5, A] replace the own draws."""
-        choices = np.ascontiguousarray(choices, dtype=np.int64)
+        choices = whole_numbers(choices, "choices")
         if choices.shape != (self._target.size,):
             raise ValueError(f"step needs {self._target.size} choices, one per member, got shape {choices.shape}")
         if self.at_end == "stop" and self._ended().any():
@@ -232,5 +237,26 @@ class WildfireEnv(OpenVectorEnv):
             if name not in state or np.shape(state[name]) != mine.shape:
                 found = np.shape(state[name]) if name in state else "nothing"
                 raise ValueError(f"state array {name!r} must have shape {mine.shape}, found {found}")
+            given = np.asarray(state[name])
+            if not np.can_cast(given.dtype, mine.dtype, "same_kind") or (given.dtype == bool) != (mine.dtype == bool):
+                raise ValueError(f"state array {name!r} must be {mine.dtype}, found {given.dtype}")
+            low, high = self._range(name)
+            if not ((given >= low) & (given <= high)).all():  # also refuses NaN
+                raise ValueError(f"state array {name!r} must lie in {low} to {high}")
         for name, mine in self._state._asdict().items():
             mine[...] = state[name]
+
+    def _range(self, name: str) -> tuple[float, float]:
+        """Smallest and largest value of a state array; kernels use some of them as indices."""
+        rules, big = self._rules, 2**62
+        top = rules.num_states - 1
+        limits: dict[str, tuple[float, float]] = {
+            "fire": (-int(rules.size.max()), int(rules.size.max())),
+            "intensity": (0, top),
+            "suppressant": (0, float(np.finfo(np.float32).max)),
+            "capacity": (0, float(np.finfo(np.float32).max)),
+            "equipment": (0, len(rules.equipment) - 1),
+            "fuel": (-(2**31), 2**31 - 1),
+            "seed": (-big, 2**63 - 1),
+        }
+        return limits.get(name, (0, big))

@@ -5,19 +5,20 @@ A name is `[family/]grid/setup`, e.g. `3x3/S3` or `upstream/4x4/S1`; without a f
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from rl_openness.envs.wildfire.config import WildfireConfig
 from rl_openness.envs.wildfire.env import AtEnd, WildfireEnv
 from rl_openness.errors import UserError, nearest
+from rl_openness.files import read_yaml
 
 DEFAULT_FAMILY = "living"
 
@@ -102,18 +103,40 @@ def wildfire_config(
     """
     if (setup is None) == (config is None):
         raise UserError("wildfire needs either `setup` (a shipped name) or `config` (an own world), and not both")
+    _check_types(setup=setup, config=config, overrides=overrides, team_size=team_size)
     if setup is not None:
         data = setup_data(setup)
     elif isinstance(config, str):
         data = _read_world(config)
     else:
-        data = json.loads(json.dumps(config))
+        data = copy.deepcopy(dict(config or {}))
     if team_size is not None:
         _check(data)
         resize_team(data, team_size)
-    for key, value in (overrides or {}).items():
+    for key, value in _leaves(overrides or {}):
         set_by_path(data, key, value)
     return _check(data)
+
+
+def _check_types(**arguments: Any) -> None:
+    for name, kinds, words in (
+        ("setup", str, "a name such as 3x3/S3"),
+        ("config", (str, Mapping), "the fields of a world, or the path of a YAML file"),
+        ("overrides", Mapping, "fields and values, such as {'fire.burnout_probability': 0.4}"),
+        ("team_size", int, "a whole number"),
+    ):
+        value = arguments[name]
+        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
+            raise UserError(f"wildfire: {name} must be {words}, not {value!r}")
+
+
+def _leaves(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of fields that may be nested."""
+    for key, value in fields.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _check(data: dict[str, Any]) -> WildfireConfig:
@@ -127,13 +150,7 @@ def _read_world(name: str) -> dict[str, Any]:
     path = Path(name)
     if not path.is_file():
         raise UserError(f"wildfire config {name!r}: no such file")
-    try:
-        data = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise UserError(f"wildfire config {name!r} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(data, dict):
-        raise UserError(f"wildfire config {name!r} must hold the fields of a world, found {type(data).__name__}")
-    return data
+    return read_yaml(path)
 
 
 def _first_problem(error: ValidationError) -> str:

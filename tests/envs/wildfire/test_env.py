@@ -301,5 +301,55 @@ def test_grids_of_any_size(make: Any) -> None:
 
 
 def test_an_environment_needs_a_copy() -> None:
-    with pytest.raises(ValueError, match="num_copies must be at least 1, not 0"):
+    with pytest.raises(ValueError, match="num_copies must be a whole number of at least 1, not 0"):
         make_wildfire(0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[0.7] * 6, [True] * 6, [float("nan")] * 6, ["0"] * 6, [None] * 6, np.full(6, 2**63, dtype=np.uint64)]
+)
+def test_choices_that_are_no_whole_numbers_are_refused(wrong: object) -> None:
+    env = make_wildfire(2)
+    before = env.get_state()
+    with pytest.raises(ValueError, match="choices must be whole numbers"):
+        env.step(wrong)
+    assert all(np.array_equal(array, before[name]) for name, array in env.get_state().items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"copies": [True, False]}, "copies must be whole numbers"),
+        ({"copies": [0.5]}, "copies must be whole numbers"),
+        ({"copies": [5]}, "copies must lie in 0 to 1"),
+        ({"seeds": [1.5, 2.5]}, "seeds must be whole numbers"),
+        ({"seeds": [1]}, "one seed per copy"),
+    ],
+)
+def test_resets_of_nonsense_are_refused(arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make_wildfire(2).reset(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"setup": 3}, "setup must be a name"),
+        ({"team_size": "3"}, "team_size must be a whole number"),
+        ({"team_size": True}, "team_size must be a whole number"),
+        ({"overrides": [1]}, "overrides must be fields and values"),
+        ({"config": 3}, "config must be the fields of a world"),
+        ({"at_end": "foo"}, "at_end must be one of reset, stop, continue"),
+        ({"num_copies": "3"}, "num_copies must be"),
+        ({"num_copies": 1.5}, "num_copies must be"),
+        ({"num_copies": True}, "num_copies must be"),
+    ],
+)
+def test_options_of_another_kind_are_refused(arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make_wildfire(**arguments)
+
+
+def test_overrides_may_be_nested() -> None:
+    nested = make_wildfire(overrides={"fire": {"burnout_probability": 0.3}})
+    assert nested.config == make_wildfire(overrides={"fire.burnout_probability": 0.3}).config
