@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rl_openness.algorithms.gpl.settings import GPL_VARIANTS, GplSettings
 from rl_openness.algorithms.mappo.settings import PLATO_VARIANTS, PlatoSettings
 from rl_openness.errors import UserError, nearest
 
@@ -35,21 +36,38 @@ class Method:
         return getattr(import_module(module), attribute)()
 
 
-_SUMMARIES = {
-    "plato": "pointer actor over the tasks, graph critic, trained by MAPPO",
-    "plato-strict": "the same in the form of the paper",
+_PLATO = "pointer actor over the tasks, graph critic, trained by MAPPO"
+_GPL = "Q-learning over a graph of the team, among teammates that it does not control"
+_CHANGES = {
+    "gpl": _GPL,
+    "ciao-c": f"{_GPL}; complete graph, non-negative utilities, regulariser",
+    "ciao-s": f"{_GPL}; star graph, non-negative utilities, regulariser",
 }
-_METHODS = {
-    variant: Method(
+
+
+def _plato(variant: str) -> Method:
+    return Method(
         name=variant,
-        summary=_SUMMARIES[variant],
+        summary=_PLATO if variant == "plato" else "PLATO in the form of the paper",
         policy_method="plato",
         settings=PlatoSettings,
-        defaults=defaults,
+        defaults=PLATO_VARIANTS[variant],
         config="rl_openness.algorithms.mappo.config:PLATOConfig",
     )
-    for variant, defaults in PLATO_VARIANTS.items()
-}
+
+
+def _gpl(variant: str) -> Method:
+    return Method(
+        name=variant,
+        summary=_CHANGES.get(variant, f"an ablation of {variant[:6].upper()}"),
+        policy_method="gpl",
+        settings=GplSettings,
+        defaults=GPL_VARIANTS[variant],
+        config=f"rl_openness.algorithms.gpl.config:{'GPLConfig' if variant == 'gpl' else 'CIAOConfig'}",
+    )
+
+
+_METHODS = {**{name: _plato(name) for name in PLATO_VARIANTS}, **{name: _gpl(name) for name in GPL_VARIANTS}}
 
 
 def method_names() -> list[str]:

@@ -223,11 +223,11 @@ class _Training:
     def _save(self) -> None:
         from rl_openness.rllib.checkpoint import save_checkpoint
 
-        settings, network = self.settings, self.algorithm.core_module().network
+        settings = self.settings
         card = PolicyCard(
             method=find_method(settings.algorithm).policy_method,
             settings=settings.settings,
-            env_spec=network.spec,
+            env_spec=self.algorithm.config.env_spec(),
             environment=settings.environment.name,
             env_config=settings.environment.options,
             env_steps=self.env_steps,

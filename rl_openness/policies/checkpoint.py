@@ -20,7 +20,10 @@ from rl_openness.version import __version__
 WEIGHTS = "weights.safetensors"
 
 # By name, so that this package need not import the methods: module:function(spec, settings) -> acting network.
-_ACTORS = {"plato": "rl_openness.algorithms.mappo.networks.plato:make_actor"}
+_ACTORS = {
+    "plato": "rl_openness.algorithms.mappo.networks.plato:make_actor",
+    "gpl": "rl_openness.algorithms.gpl.network:make_actor",
+}
 
 
 def save_policy(folder: Path, card: PolicyCard, actor: nn.Module) -> None:

@@ -63,7 +63,7 @@ def save_checkpoint(algorithm: OpenAlgorithm, folder: Path, card: PolicyCard) ->
     arrays: dict[str, NDArray[Any]] = {}
     tree = encode(algorithm.get_state(), arrays)
     with atomic_directory(folder) as work:
-        save_policy(work / "policy", card, algorithm.core_module().network.actor)
+        save_policy(work / "policy", card, algorithm.core_module().actor)
         (work / STATE).mkdir()
         (work / STATE / _TREE).write_text(json.dumps(tree))
         try:

@@ -43,6 +43,10 @@ class RolloutChunk:
     """Steps of a training window; memory is stored at each window's first step."""
     memory: Float | None
     """[sum of members at window starts, width] state that entered those steps, in order of steps and members."""
+    start: int = 0
+    """Env steps that the sampler had made before; the next chunk of the same sampler begins where this one ends."""
+    source: int = 0
+    """Index of the worker that made it."""
 
     def __len__(self) -> int:
         return self.env_steps()
@@ -71,6 +75,8 @@ class RolloutChunk:
             final_step=final_t * len(copies) + np.searchsorted(copies, final_b),
             window=self.window,
             memory=None if self.memory is None else self.memory[self._memory_rows(copies)],
+            start=self.start,
+            source=self.source,
         )
 
     def _memory_rows(self, copies: Int) -> Int:

@@ -86,6 +86,12 @@ class OpenConfig(AlgorithmConfig):  # type: ignore[misc]
             reason = problem["msg"].removeprefix("Value error, ")
             raise UserError(f"{self.method} setting {where!r}: {reason}") from None
 
+    @property
+    def memory_window(self) -> int:
+        """Steps between those at which a rollout stores the memory of recurrent policies."""
+        window: int = self.max_seq_len
+        return window
+
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """One module for all agents."""
         return RLModuleSpec(module_class=self.module_class)

@@ -86,7 +86,7 @@ class PackedTorchLearner(TorchLearner):  # type: ignore[misc]
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
         """Fused Adam with the configured epsilon; the method sets its learning rate before every update."""
-        parameters = self.get_parameters(self.module[module_id])
+        parameters = [each for each in self.get_parameters(self.module[module_id]) if each.requires_grad]
         optimizer = torch.optim.Adam(parameters, eps=config.adam_epsilon, fused=True)
         self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters)
 

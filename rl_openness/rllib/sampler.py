@@ -24,8 +24,8 @@ class Sampler:
     and all randomness is counter-based.
     """
 
-    def __init__(self, env: OpenVectorEnv, *, window: int) -> None:
-        self.env, self.window = env, window
+    def __init__(self, env: OpenVectorEnv, *, window: int, source: int = 0) -> None:
+        self.env, self.window, self.source = env, window, source
         self._env_steps = 0
         self.restart()
 
@@ -69,7 +69,7 @@ class Sampler:
                 final_steps.append(t * copies + result.ended[cut])
             self._keep_books(result)
             self._obs, self._memory = self.env.observe(), decision.memory
-        self._env_steps += num_steps * copies
+        start, self._env_steps = self._env_steps, self._env_steps + num_steps * copies
         return RolloutChunk(
             num_steps=num_steps,
             num_copies=copies,
@@ -84,6 +84,8 @@ class Sampler:
             final_step=np.concatenate(final_steps) if final_steps else np.empty(0, dtype=np.int64),
             window=self.window,
             memory=np.concatenate(memories) if memories else None,
+            start=start,
+            source=self.source,
         )
 
     def _keep_books(self, result: StepResult) -> None:

@@ -10,7 +10,7 @@ import torch
 from ray.rllib.core.rl_module.apis import InferenceOnlyAPI
 from ray.rllib.core.rl_module.torch import TorchRLModule
 
-from rl_openness.algorithms.mappo.networks.plato import PlatoNetwork
+from rl_openness.algorithms.mappo.networks.plato import PlatoActor, PlatoNetwork
 from rl_openness.algorithms.mappo.settings import PlatoSettings
 from rl_openness.algorithms.mappo.update import Minibatch, evaluate
 from rl_openness.envs.base import EnvSpec
@@ -26,6 +26,11 @@ class PlatoModule(TorchRLModule, InferenceOnlyAPI):  # type: ignore[misc]
             PlatoSettings(**self.model_config["settings"]),
             with_critic=not self.inference_only,
         )
+
+    @property
+    def actor(self) -> PlatoActor:
+        """What acting needs."""
+        return self.network.actor
 
     def train(self, mode: bool = True) -> Self:
         """As torch, but free where nothing changes: RLlib switches modes around every forward pass."""
