@@ -10,8 +10,16 @@ from typing import Any
 from rl_openness.envs.base import OpenVectorEnv
 from rl_openness.errors import UserError, nearest
 
-_BUILT_IN = {"wildfire": "rl_openness.envs.wildfire.setups:make_wildfire"}
-_SUMMARIES = {"wildfire": "firefighters who run dry and fires that spread; tasks and agents come and go"}
+_BUILT_IN = {  # module:function; a world with teammates is made where its teammates are known
+    "wildfire": "rl_openness.envs.wildfire.setups:make_wildfire",
+    "foraging": "rl_openness.policies.teammates:make_foraging_world",
+    "wolfpack": "rl_openness.policies.teammates:make_wolfpack_world",
+}
+_SUMMARIES = {
+    "wildfire": "firefighters who run dry and fires that spread; tasks and agents come and go",
+    "foraging": "open Level-Based Foraging: players lift foods together; teammates leave and others join",
+    "wolfpack": "open Wolfpack: predators hunt prey together; teammates leave and others join",
+}
 _registered: dict[str, Callable[..., OpenVectorEnv]] = {}
 
 

@@ -58,6 +58,7 @@ class KindPolicy(Policy):
         """Choices int64 [M]: of kind `kinds[m]` for each member with one (>= 0), `NO_OP` for the rest."""
 
     def act(self, obs: PackedObs, draws: DecisionDraws | None = None) -> Int:
-        """All present members follow this kind."""
-        kinds = np.where(obs.present, self.kind, -1)
+        """All present members that the caller controls follow this kind."""
+        deciding = obs.present if obs.controlled is None else obs.present & obs.controlled
+        kinds = np.where(deciding, self.kind, -1)
         return self.decide(obs, kinds, draws or DecisionDraws.fresh(obs.num_copies))

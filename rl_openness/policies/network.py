@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_openness.envs.base import Int, PackedObs
@@ -25,3 +31,11 @@ class NetworkPolicy(Policy):
         decision = self.network.act(obs, draws, self._memory, explore=self.explore)
         self._memory = decision.memory
         return decision.choices
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """The memory of the members of the last observation."""
+        return {} if self._memory is None else {"memory": self._memory.numpy().copy()}
+
+    def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Inverse of `get_state`."""
+        self._memory = torch.from_numpy(np.array(state["memory"])) if "memory" in state else None

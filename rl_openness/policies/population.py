@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class Population:
             kinds = kinds_of_types[types]
             choices = np.where(kinds >= 0, family.decide(obs, kinds, draws), choices)
         for index, policy in self._singles.items():  # also where no member has the type now: memory must go on
-            choices = np.where(types == index, policy.act(obs, draws), choices)
+            choices = np.where(types == index, policy.act(replace(obs, controlled=None), draws), choices)
         return choices
 
     def get_state(self) -> dict[str, NDArray[Any]]:
