@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
 from ray.rllib.execution.rollout_ops import synchronous_parallel_sample
@@ -33,6 +34,7 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
     """Sample, update, hand out weights. Methods differ in their learner and module only."""
 
     _empty_iterations = 0
+    _weights_of: tuple[Any, Any] | None = None
 
     def _setup_logdir(self) -> None:
         """Outside Tune nothing is logged: an empty temporary folder, where RLlib leaves one in the home directory."""
@@ -92,10 +94,19 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
     def _hand_out_weights(self) -> None:
         if self.learner_group.is_local and self.env_runner_group.num_remote_env_runners() == 0:
             # In one process: copy in place instead of RLlib's way through NumPy and the object store.
-            core = self.learner_group._learner.core
-            self.env_runner.module.load_state_dict(core.state_dict(), strict=False)
+            with torch.no_grad():
+                torch._foreach_copy_(*self._local_weights())
             return
         self.env_runner_group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
+
+    def _local_weights(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The runner's tensors and the learner's of the same name; listing them takes longer than copying them."""
+        modules = self.env_runner.module, self.learner_group._learner.core
+        if self._weights_of != modules:
+            mine, theirs = (module.state_dict() for module in modules)
+            self._weights = list(mine.values()), [theirs[name] for name in mine]
+            self._weights_of = modules
+        return self._weights
 
     def get_state(
         self,
