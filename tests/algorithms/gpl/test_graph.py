@@ -81,11 +81,12 @@ def test_chains_of_an_example() -> None:
 def test_chains(steps: int, width: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     previous, start = [], 0
-    for t in range(steps):
+    rows_before = np.empty(0, dtype=np.int64)
+    for _ in range(steps):
         here = rng.integers(1, width + 1)
-        old = rng.permutation(previous_rows) if t else np.empty(0, dtype=int)
+        old = rng.permutation(rows_before)
         previous += [old[i] if i < len(old) and rng.random() < 0.7 else -1 for i in range(here)]
-        previous_rows = np.arange(start, start + here)
+        rows_before = np.arange(start, start + here)
         start += here
     order, sizes = chains(np.array(previous))
     assert sorted(order) == list(range(len(previous)))
