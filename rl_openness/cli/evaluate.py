@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_openness.cli.output import LEGEND, console, interruptible, summary
+from rl_openness.cli.output import console, interruptible, legend, summary
 from rl_openness.errors import UserError
 from rl_openness.files import atomic_file
 
@@ -36,7 +36,13 @@ def evaluate(
     first_seed: Annotated[
         int, typer.Option(min=0, max=2**31 - 1, help="Seed of the first episode; the next ones follow on.")
     ] = 200,
-    team_size: Annotated[int | None, typer.Option(min=1, help="Another number of agents.")] = None,
+    environment: Annotated[str, typer.Option(help="World for --policy alone, see `list environments`.")] = "wildfire",
+    team_size: Annotated[
+        str | None, typer.Option(metavar="N,N,...", help="Other (greatest) numbers of agents. Default: as in training.")
+    ] = None,
+    teammates: Annotated[
+        str | None, typer.Option(help="Population whose test list the teammates come from, see `list teammates`.")
+    ] = None,
     explore: Annotated[bool, typer.Option("--explore", help="Let trained policies sample their choices.")] = False,
     output: Annotated[Path | None, typer.Option(help="Write a row per episode to a .parquet or .csv file.")] = None,
 ) -> None:
@@ -51,7 +57,8 @@ def evaluate(
         _check_output(output)
     from rl_openness.experiments.evaluate import check_players, play, summary_table
 
-    games = _games(checkpoints or [], setup or [], team_size)
+    sizes = [None] if team_size is None else _numbers(team_size)
+    games = _games(checkpoints or [], environment, setup or [], sizes, teammates)
     for world, players in games:
         check_players(world, policy or [], players.values())
     seeds = range(first_seed, first_seed + episodes)
@@ -61,31 +68,50 @@ def evaluate(
 
     table = pd.concat(tables, ignore_index=True)
     screen = console()
-    screen.print(summary(summary_table(table, [world for world, _ in games])))
-    screen.print(LEGEND)
+    means = summary_table(table, [world for world, _ in games])
+    screen.print(summary(means))
+    screen.print(legend(means))
     if output is not None:
         _write(table, output)
         screen.print(f"{len(table)} episodes in {output}")
 
 
+def _numbers(text: str) -> list[int | None]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and 0 < int(part) < 10**6 for part in parts):
+        raise UserError(f"--team-size {text}: must be whole numbers of at least 1 with commas between, such as 3,5,9")
+    return [int(part) for part in parts]
+
+
 def _games(
-    checkpoints: Sequence[Path], setups: Sequence[str], team_size: int | None
+    checkpoints: Sequence[Path],
+    environment: str,
+    setups: Sequence[str],
+    team_sizes: Sequence[int | None],
+    teammates: str | None,
 ) -> list[tuple[World, dict[str, Path]]]:
     """Worlds to play in, and who plays there: everyone in the named setups, else each where it was trained."""
-    from rl_openness.experiments.worlds import DEFAULT_SETUP, find_world
-
-    team = {} if team_size is None else {"team_size": team_size}
-    everyone = {str(path): path for path in checkpoints}
-    if setups or not checkpoints:
-        names = dict.fromkeys(setups or [DEFAULT_SETUP])
-        return [(find_world("wildfire", {"setup": name, **team}), everyone) for name in names]
+    from rl_openness.experiments.worlds import DEFAULT_SETUP, find_world, with_team_size
     from rl_openness.policies.card import read_card
 
-    games: dict[str, tuple[World, dict[str, Path]]] = {}
-    for name, path in everyone.items():
+    everyone = {str(path): path for path in checkpoints}
+    homes: list[tuple[str, dict[str, Any], dict[str, Path]]] = []
+    if setups or (not checkpoints and environment == "wildfire"):
+        homes = [("wildfire", {"setup": name}, everyone) for name in dict.fromkeys(setups or [DEFAULT_SETUP])]
+    elif not checkpoints:
+        homes = [(environment, {}, everyone)]
+    for name, path in everyone.items() if not setups else ():
         card = read_card(path)
-        world = find_world(card.environment, {**card.env_config, **team})
-        games.setdefault(world.name, (world, {}))[1][name] = path
+        homes.append((card.environment, dict(card.env_config), {name: path}))
+    games: dict[str, tuple[World, dict[str, Path]]] = {}
+    for where, options, players in homes:
+        if teammates is not None:
+            options["teammates"] = teammates
+        if "teammates" in options:
+            options["split"] = "test"
+        for size in team_sizes:
+            world = find_world(where, options if size is None else with_team_size(where, options, size))
+            games.setdefault(world.name, (world, {}))[1].update(players)
     return list(games.values())
 
 

@@ -16,7 +16,7 @@ listing = typer.Typer(help="List what there is, by name; without a word: everyth
 def everything(context: typer.Context) -> None:
     """List what there is, by name; without a word: everything."""
     if context.invoked_subcommand is None:
-        for part in (algorithms, environments, setups, policies):
+        for part in (algorithms, environments, setups, policies, teammates):
             part()
 
 
@@ -72,3 +72,17 @@ def policies() -> None:
             what = inspect.getdoc(type(find_rule(environment, name))) or ""
             table.add_row(environment, name, what.partition("\n")[0])
     console().print(table)
+
+
+@listing.command()
+def teammates() -> None:
+    """List populations of teammates: the types that they are drawn from in training and in tests."""
+    from rl_openness.policies.teammates import population_files, read_population
+
+    table = Table("population", "environment", "in training", "in tests")
+    for name in population_files():
+        population = read_population(name)
+        test = "the same" if population.test == population.train else ", ".join(population.test)
+        table.add_row(name, population.environment, ", ".join(population.train), test)
+    console().print(table)
+    console().print("Types by themselves: see `list policies`. A file of yours works too: --teammates mine.yaml")

@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
 PLAIN_SECONDS = 5.0
 """Time between lines where stdout is no terminal."""
-LEGEND = (
-    "mean, std: the team's return over whole episodes. % of optimum: 0 = noop (doing nothing), 100 = exact optimum.\n"
-    "reward/fight: return per decision to fight. Burn-outs and put-outs: per episode."
-)
-"""What the columns of `summary` mean."""
+_MEANINGS = {
+    "return_mean": "mean, std: the return over whole episodes.",
+    "percent_of_optimum": "% of optimum: 0 = noop (doing nothing), 100 = exact optimum.",
+    "reward_per_fight": "reward/fight: return per decision to fight.",
+    "burnouts": "Burn-outs and put-outs: per episode.",
+    "foods": "Foods: lifted by the team per episode.",
+    "captures": "Captures: prey caught by the team per episode.",
+    "team_size_mean": "Team size: agents present, mean over all steps.",
+}
 _COLUMNS = (  # column of the summary, heading, digits
     ("return_mean", "mean\nreturn", 1),
     ("return_std", "std", 1),
@@ -38,6 +42,9 @@ _COLUMNS = (  # column of the summary, heading, digits
     ("noop_percent", "NOOP\n%", 1),
     ("burnouts", "burn-\nouts", 1),
     ("putouts", "put-\nouts", 1),
+    ("foods", "foods", 2),
+    ("captures", "cap-\ntures", 2),
+    ("team_size_mean", "team\nsize", 1),
 )
 
 
@@ -71,7 +78,8 @@ def interruptible(text: str) -> Iterator[None]:
 
 def summary(table: pd.DataFrame) -> Table:
     """`experiments.evaluate.summary_table` for people."""
-    shown = [(name, head, digits) for name, head, digits in _COLUMNS if name in table.columns]
+    known = [column for column in _COLUMNS if column[0] in table.columns]
+    shown = [(name, head, digits) for name, head, digits in known if table[name].notna().any()]
     lines = Table("setup", "policy", box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True)
     for _, head, _ in shown:
         lines.add_column(head, justify="right")
@@ -79,6 +87,11 @@ def summary(table: pd.DataFrame) -> Table:
         cells = ["-" if row[name] != row[name] else f"{row[name]:.{digits}f}" for name, _, digits in shown]
         lines.add_row(Text(row["setup"]), Text(row["policy"]), *cells)
     return lines
+
+
+def legend(table: pd.DataFrame) -> str:
+    """What the columns of `summary` mean."""
+    return " ".join(text for name, text in _MEANINGS.items() if name in table.columns and table[name].notna().any())
 
 
 def progress_line(progress: Progress) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_openness.cli.output import INTERRUPTED, LEGEND, console, follow, interruptible, summary
+from rl_openness.cli.output import INTERRUPTED, console, follow, interruptible, legend, summary
 from rl_openness.cli.seeds import train_seeds
 from rl_openness.errors import UserError
 
@@ -87,7 +87,7 @@ def _train(settings: ExperimentSettings, folder: Path, *, resume: bool) -> None:
         screen.print(f"Stopped; {outcome.checkpoint} is saved. Go on with:\n  {_go_on(folder)}")
         raise typer.Exit(INTERRUPTED)
     screen.print(summary(outcome.evaluation))
-    screen.print(LEGEND)
+    screen.print(legend(outcome.evaluation))
     for line in _what_next(settings, folder, outcome):
         screen.print(line)
 

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from rl_openness.envs.base import NO_OP, Bool, Int, OpenVectorEnv, PackedObs, StepResult
+from rl_openness.envs.base import NO_OP, Bool, EnvSpec, Int, OpenVectorEnv, PackedObs, StepResult
 from rl_openness.policies.base import Policy
 
-EPISODE_COLUMNS = ("seed", "return", "length", "fights", "noops", "agent_steps", "absent_steps")
-"""Columns that every table of episodes has; further columns are the environment's events."""
+EPISODE_COLUMNS = ("seed", "return", "length", "agent_steps", "absent_steps", "fights", "noops")
+"""Columns that every table of episodes has (the last two where agents choose tasks); others are the world's events."""
 
 Sums = dict[str, NDArray[np.float64] | Int]
 
@@ -24,7 +24,8 @@ def play_episodes(env: OpenVectorEnv, policy: Policy, seeds: Sequence[int] | Int
     result. Columns: `seed`; `return`, the team reward summed over the steps (once, not per agent); `length` in steps;
     `agent_steps`, the number of decisions of all members, away ones included, of which `fights` chose something,
     `noops` chose nothing and `absent_steps` were made by away members; and the sum of every event of `StepResult`
-    (`fights` is always the count of decisions). Raises ValueError without seeds.
+    (`fights` is always the count of decisions). Where agents have a fixed set of actions there is no `fights` and no
+    `noops`. Raises ValueError without seeds.
     """
     seeds = np.asarray(seeds, dtype=np.int64)
     if seeds.ndim != 1 or not len(seeds):
@@ -48,14 +49,14 @@ def _play_batch(env: OpenVectorEnv, policy: Policy, seeds: Int) -> Sums:
         obs = env.observe()
         choices = policy.act(obs, env.draws())
         result = env.step(choices)
-        for name, amount in _count_step(obs, choices, result).items():
+        for name, amount in _count_step(env.spec, obs, choices, result).items():
             counted = np.where(running, amount, 0)
             sums[name] = sums[name] + counted if name in sums else counted
         running[result.ended] = False
     return {"seed": seeds, **{name: total[: len(seeds)] for name, total in sums.items()}}
 
 
-def _count_step(obs: PackedObs, choices: Int, result: StepResult) -> Sums:
+def _count_step(spec: EnvSpec, obs: PackedObs, choices: Int, result: StepResult) -> Sums:
     """What one step adds to each copy [B]."""
     copy = obs.agent_copy
 
@@ -65,9 +66,9 @@ def _count_step(obs: PackedObs, choices: Int, result: StepResult) -> Sums:
     own: Sums = {
         "return": result.team_reward,
         "length": np.ones(obs.num_copies, dtype=np.int64),
-        "fights": members(choices != NO_OP),
-        "noops": members(choices == NO_OP),
         "agent_steps": np.diff(obs.agent_ptr),
         "absent_steps": members(~obs.present),
     }
+    if spec.num_actions is None:  # who chooses among tasks fights for one, or does nothing
+        own |= {"fights": members(choices != NO_OP), "noops": members(choices == NO_OP)}
     return own | {name: count for name, count in result.events.items() if name not in own}

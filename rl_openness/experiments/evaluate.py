@@ -17,7 +17,7 @@ from rl_openness.experiments.process import use_one_thread
 from rl_openness.experiments.progress import ProgressTable
 from rl_openness.experiments.runs import EPISODES
 from rl_openness.experiments.schema import ExperimentSettings
-from rl_openness.experiments.worlds import World, find_rule, find_world
+from rl_openness.experiments.worlds import World, find_rule, find_world, with_team_size
 from rl_openness.files import atomic_file
 from rl_openness.policies.base import Policy
 from rl_openness.policies.card import read_card
@@ -89,9 +89,9 @@ def summary_table(episodes: pd.DataFrame, worlds: Sequence[World]) -> pd.DataFra
 
 def evaluate_run(settings: ExperimentSettings, run_folder: Path, checkpoint: Path) -> pd.DataFrame:
     """Play the run's evaluation, write `episodes.parquet` and `learning_curve.png`, and return `summary_table`."""
-    evaluation, environment = settings.evaluation, settings.environment
-    home = find_world(environment.name, environment.options)
-    worlds = [find_world(environment.name, {"setup": setup}) for setup in evaluation.setups or []] or [home]
+    evaluation = settings.evaluation
+    worlds = evaluation_worlds(settings)
+    home = worlds[0]
     seeds = range(evaluation.first_seed, evaluation.first_seed + evaluation.episodes)
     policies = {settings.algorithm: checkpoint}
     episodes = pd.concat([play(world, evaluation.rules or [], policies, seeds) for world in worlds], ignore_index=True)
@@ -102,6 +102,17 @@ def evaluate_run(settings: ExperimentSettings, run_folder: Path, checkpoint: Pat
     means = dict(zip(of_home["policy"], of_home["return_mean"], strict=True))
     draw_learning_curve(run_folder, home, means, trained=settings.algorithm)
     return summary
+
+
+def evaluation_worlds(settings: ExperimentSettings) -> list[World]:
+    """Setups by team sizes; teammates come from the population's test list."""
+    evaluation, environment = settings.evaluation, settings.environment
+    options: list[Mapping[str, Any]] = [{"setup": setup} for setup in evaluation.setups or []] or [environment.options]
+    if "teammates" in environment.options:
+        options = [{**each, "split": "test"} for each in options]
+    if evaluation.team_sizes is not None:
+        options = [with_team_size(environment.name, each, size) for each in options for size in evaluation.team_sizes]
+    return [find_world(environment.name, each) for each in options]
 
 
 def draw_learning_curve(run_folder: Path, world: World, means: Mapping[str, float], *, trained: str) -> None:

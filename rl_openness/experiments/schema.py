@@ -73,6 +73,8 @@ class EvaluationSettings(_Group):
     """Episodes per policy and setup, of seeds `first_seed`, `first_seed` + 1 and so on."""
     setups: list[str] | None = None
     """Shipped setups to play on, unchanged; null = the world of the training."""
+    team_sizes: list[Steps] | None = None
+    """Greatest numbers of agents to play with; null = as in training."""
     rules: list[str] | None = None
     """Hand-written policies to compare with; null = all that the environment has."""
 

@@ -12,14 +12,19 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from rl_openness.envs.foraging import ForagingConfig
 from rl_openness.envs.registry import environment_names
 from rl_openness.envs.wildfire.setups import exact_optimum, setup_names, split_name, wildfire_config
+from rl_openness.envs.wolfpack import WolfpackConfig
 from rl_openness.errors import UserError, nearest
 from rl_openness.experiments.keys import ConfigError, KeyPath, checked, flat
 from rl_openness.policies.base import Policy
+from rl_openness.policies.teammates import make_teammate, population_types, teammate_names
 from rl_openness.policies.wildfire import make_rule, wildfire_rules
 
 DEFAULT_SETUP = "3x3/S3"
+_TEAM_WORLDS: dict[str, type[BaseModel]] = {"foraging": ForagingConfig, "wolfpack": WolfpackConfig}
+"""Environments whose teammates are drawn from a population."""
 
 
 class WildfireOptions(BaseModel):
@@ -53,7 +58,30 @@ def check_options(environment: str, options: Mapping[str, Any]) -> dict[str, Any
     """The options in full, files read in. Raises ConfigError, its path starting at `environment`'s keys."""
     if environment not in environment_names():
         raise ConfigError(("name",), f"unknown environment {environment!r}{nearest(environment, environment_names())}")
-    return _wildfire_options(options) if environment == "wildfire" else dict(options)
+    if environment == "wildfire":
+        return _wildfire_options(options)
+    return _team_options(environment, options) if environment in _TEAM_WORLDS else dict(options)
+
+
+def _team_options(environment: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a world with teammates: its fields, `teammates` (a population's name or file, or types) and `split`."""
+    who = {key: data[key] for key in ("teammates", "split") if data.get(key) is not None}
+    fields = {key: value for key, value in data.items() if key not in ("teammates", "split") and value is not None}
+    config = _TEAM_WORLDS[environment]
+    unknown = [key for key in fields if key not in config.model_fields]
+    if unknown:
+        known = [*config.model_fields, "teammates", "split"]
+        raise ConfigError(("options", unknown[0]), f"unknown key{nearest(unknown[0], known)}")
+    checked(config, fields, ("options",))
+    try:
+        for split in ("train", "test"):
+            for name in population_types(environment, who.get("teammates", teammate_names(environment)), split):
+                make_teammate(environment, name)
+    except UserError as error:
+        raise ConfigError(("options", "teammates"), str(error)) from None
+    if who.get("split", "train") not in ("train", "test"):
+        raise ConfigError(("options", "split"), f"must be train or test, not {who['split']!r}")
+    return fields | who
 
 
 def _wildfire_options(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,12 +114,14 @@ def _wildfire_options(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def find_world(environment: str, options: Mapping[str, Any]) -> World:
     """A world from checked options. Raises UserError if they are wrong."""
+    try:
+        options = check_options(environment, options)
+    except ConfigError as error:
+        raise UserError(f"{'.'.join(error.path[1:])}: {error.text}" if error.path[1:] else error.text) from None
+    if environment in _TEAM_WORLDS:
+        return World(environment, options, _team_world_name(environment, options), None)
     if environment != "wildfire":
         return World(environment, options, environment, None)
-    try:
-        options = _wildfire_options(options)
-    except ConfigError as error:
-        raise UserError(error.text) from None
     setup = options.get("setup")
     here = wildfire_config(**options)
     if setup is None:
@@ -102,6 +132,25 @@ def find_world(environment: str, options: Mapping[str, Any]) -> World:
     notes += [f"{key}={value}" for key, value in options.get("overrides", {}).items()]
     optimum = exact_optimum(setup, changed=here != shipped)
     return World(environment, options, f"{setup} ({', '.join(notes)})" if notes else setup, optimum)
+
+
+def _team_world_name(environment: str, options: Mapping[str, Any]) -> str:
+    """What tables call it, e.g. `foraging, 5 agents, foraging-exc test`."""
+    team_size = options.get("team_size", _TEAM_WORLDS[environment].model_fields["team_size"].default)
+    who = options.get("teammates", "all rules")
+    who = who if isinstance(who, str) else "+".join(who)
+    parts = [environment, f"{team_size} agents", f"{who} {options.get('split', 'train')}"]
+    shown = ("team_size", "slots", "teammates", "split")
+    return ", ".join([*parts, *(f"{key}={value}" for key, value in options.items() if key not in shown)])
+
+
+def with_team_size(environment: str, options: Mapping[str, Any], team_size: int) -> dict[str, Any]:
+    """The options for another greatest number of agents; a world with slots gets as many as it needs."""
+    changed = {**options, "team_size": team_size}
+    if environment in _TEAM_WORLDS:
+        slots = options.get("slots", _TEAM_WORLDS[environment].model_fields["slots"].default)
+        changed["slots"] = max(slots, team_size)
+    return changed
 
 
 def check_setups(environment: str, setups: list[str]) -> None:
@@ -119,11 +168,13 @@ def known_setups() -> dict[str, float | None]:
 
 def rule_names(environment: str) -> list[str]:
     """Hand-written policies for an environment, the one that does nothing first."""
-    return list(wildfire_rules()) if environment == "wildfire" else []
+    return list(wildfire_rules()) if environment == "wildfire" else teammate_names(environment)
 
 
 def find_rule(environment: str, name: str) -> Policy:
     """A hand-written policy by name. Raises UserError, with the nearest name, for an unknown one."""
-    if environment != "wildfire":
+    if environment == "wildfire":
+        return make_rule(name)
+    if environment not in _TEAM_WORLDS:
         raise UserError(f"there are no hand-written policies for environment {environment!r}")
-    return make_rule(name)
+    return make_teammate(environment, name)
