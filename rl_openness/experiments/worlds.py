@@ -140,8 +140,11 @@ def _team_world_name(environment: str, options: Mapping[str, Any]) -> str:
     who = options.get("teammates", "all rules")
     who = who if isinstance(who, str) else "+".join(who)
     parts = [environment, f"{team_size} agents", f"{who} {options.get('split', 'train')}"]
-    shown = ("team_size", "slots", "teammates", "split")
-    return ", ".join([*parts, *(f"{key}={value}" for key, value in options.items() if key not in shown)])
+    fields = _TEAM_WORLDS[environment].model_fields
+    for key, value in options.items():
+        if key in fields and key not in ("team_size", "slots") and value != fields[key].default:
+            parts.append(f"{key}={value}")
+    return ", ".join(parts)
 
 
 def with_team_size(environment: str, options: Mapping[str, Any], team_size: int) -> dict[str, Any]:

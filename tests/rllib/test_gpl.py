@@ -1,0 +1,135 @@
+"""GPL and CIAO as RLlib algorithms: learning from teammates' labels, exact continuation, what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rl_openness.algorithms.gpl.config import GPL, CIAOConfig, GPLConfig
+from rl_openness.errors import UserError
+from rl_openness.policies.base import Policy
+from rl_openness.policies.card import PolicyCard
+from rl_openness.rllib.checkpoint import restore_checkpoint, save_checkpoint
+
+pytestmark = pytest.mark.usefixtures("ray_session")
+
+SMALL = {
+    "encoder_hidden": 8,
+    "recurrent_hidden": 8,
+    "type_width": 8,
+    "utility_hidden": 8,
+    "updates_per_iteration": 6,
+    "epsilon": [[0, 1.0], [2000, 0.1]],
+}
+
+
+def small(config: GPLConfig | None = None, environment: str = "foraging", **training: object) -> GPLConfig:
+    """Six updates of four steps of four copies an iteration."""
+    config = config or GPLConfig()
+    config.environment(environment, env_config={"team_size": 3}).debugging(seed=3)
+    return config.env_runners(num_envs_per_env_runner=4).training(**{**SMALL, **training})
+
+
+def weights(algorithm: GPL) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in algorithm.core_module().state_dict().items()}
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def card(algorithm: GPL) -> PolicyCard:
+    config = algorithm.config
+    return PolicyCard("gpl", config.settings().model_dump(), config.env_spec(), config.env, config.env_config, 0, 3)
+
+
+def test_it_reports_its_losses_and_moves_both_networks() -> None:
+    algorithm = small().build_algo()
+    before = weights(algorithm)
+    result = algorithm.train()
+    assert result["num_env_steps_sampled_lifetime"] == 6 * 4 * 4
+    learner = result["learners"]["default_policy"]
+    assert {"td_loss", "agent_model_loss", "agent_model_accuracy", "q", "network_grad_norm"} <= set(learner)
+    assert all(np.isfinite(learner[name]) for name in ("td_loss", "agent_model_loss", "total_loss"))
+    after = weights(algorithm)
+    for half in ("network", "target"):
+        assert any(not torch.equal(after[name], before[name]) for name in after if name.startswith(half))
+    algorithm.stop()
+
+
+@pytest.mark.parametrize("environment", ["foraging", "wolfpack"])
+@pytest.mark.parametrize("seq_model", ["lstm", "gru"])
+@pytest.mark.parametrize("num_runners", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_continues_bit_identically(tmp_path: Path, environment: str, seq_model: str, num_runners: int) -> None:
+    config = small(CIAOConfig(), environment, seq_model=seq_model).env_runners(num_env_runners=num_runners)
+    straight = config.copy(copy_frozen=False).build_algo()
+    for _ in range(3):
+        straight.train()
+    save_checkpoint(straight, tmp_path / "saved", card(straight))
+    for _ in range(3):
+        straight.train()
+    other = config.copy(copy_frozen=False).build_algo()
+    other.train()  # whatever it did before
+    restore_checkpoint(other, tmp_path / "saved")
+    for _ in range(3):
+        result = other.train()
+    assert same(weights(straight), weights(other))
+    assert result["training_iteration"] == 6
+    restore_checkpoint(straight, tmp_path / "saved")  # in place
+    for _ in range(3):
+        straight.train()
+    assert same(weights(straight), weights(other))
+    straight.stop()
+    other.stop()
+
+
+def test_a_saved_policy_acts_like_the_algorithm(tmp_path: Path) -> None:
+    algorithm = small().build_algo()
+    algorithm.train()
+    save_checkpoint(algorithm, tmp_path / "saved", card(algorithm))
+    policy = Policy.load(tmp_path / "saved")
+    env = algorithm.env_runner.env
+    obs, draws = env.observe(), env.draws()
+    expected = algorithm.core_module().network.act(obs, draws, explore=False).choices
+    np.testing.assert_array_equal(policy.act(obs, draws), expected)
+    algorithm.stop()
+
+
+def test_one_net_plays_in_teams_of_any_size(tmp_path: Path) -> None:
+    from rl_openness.envs.registry import make_environment
+
+    algorithm = small().build_algo()
+    save_checkpoint(algorithm, tmp_path / "saved", card(algorithm))
+    algorithm.stop()
+    policy = Policy.load(tmp_path / "saved")
+    for team_size in (2, 5, 9):
+        env = make_environment("foraging", 3, {"team_size": team_size, "slots": team_size})
+        for _ in range(60):
+            env.step(policy.act(env.observe(), env.draws()))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c.learners(num_learners=2), "learns with one learner"),
+        (lambda c: c.environment("wildfire"), "needs a fixed set of actions"),
+        (lambda c: c.training(epsilon=1.5), "epsilon is a probability"),
+        (lambda c: c.training(pair_range="zero"), "setting 'pair_range'"),
+        (lambda c: c.environment("foraging", env_config={"teammates": []}), "at least one type of teammate"),
+        (lambda c: c.environment("foraging", env_config={"teammates": ["H9"]}), "unknown type of teammate 'H9' in foraging; known: H1"),
+        (lambda c: c.environment("foraging", env_config={"slots": 1}), "foraging field 'slots'"),
+    ],
+)
+def test_refuses_what_does_not_apply(change: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        change(small(CIAOConfig()).copy(copy_frozen=False)).build_algo()
+
+
+def test_variants_are_the_papers() -> None:
+    star = CIAOConfig(variant="ciao-s").settings()
+    assert (star.graph, star.pair_range, star.individual_range, star.regularizer_weight) == ("star", "pos", "pos", 0.5)
+    plain = GPLConfig().settings()
+    assert (plain.graph, plain.pair_range, plain.regularizer_weight) == ("complete", "free", 0.0)
+    with pytest.raises(UserError, match="unknown variant 'ciao-x'"):
+        CIAOConfig(variant="ciao-x")
