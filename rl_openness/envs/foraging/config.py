@@ -16,17 +16,17 @@ class ForagingConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    size: int = Field(default=8, ge=4)
+    size: int = Field(default=8, ge=4, le=1000)
     """Rows and columns of the grid."""
-    max_food: int = Field(default=3, ge=1)
+    max_food: int = Field(default=3, ge=1, le=1000)
     """Foods at reset; fewer if no more fit, for foods keep a distance (they never share an adjacent cell)."""
-    max_level: int = Field(default=2, ge=1)
+    max_level: int = Field(default=2, ge=1, le=1000)
     """Greatest level of a player (inclusive); levels are uniform on 1..max_level."""
-    max_steps: int = Field(default=50, ge=1)
+    max_steps: int = Field(default=50, ge=1, lt=2**31)
     """An episode that reaches this step is truncated."""
-    slots: int = Field(default=5, ge=2)
+    slots: int = Field(default=5, ge=2, le=1000)
     """Agents there are, in the team or away. Slot 0 is the learner's (always in the team), the rest are teammates'."""
-    team_size: int = Field(default=3, ge=2)
+    team_size: int = Field(default=3, ge=2, le=1000)
     """Greatest number of agents in the team at once, the learner included; the team is full at reset."""
     open_process: Literal["reference", "paper"] = "reference"
     """How long teammates stay and are away. `reference`: counters as in the reference's code, which give stays of 11-20

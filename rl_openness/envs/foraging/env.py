@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_openness.envs.base import Int, OpenVectorEnv, PackedObs, StepResult, Teammates
+from rl_openness.envs.base import Int, OpenVectorEnv, PackedObs, StepResult, Teammates, whole_numbers
 from rl_openness.envs.draws import Keys, child_seeds
 from rl_openness.envs.foraging.config import ForagingConfig
 from rl_openness.envs.foraging.rules import (
@@ -17,13 +17,14 @@ from rl_openness.envs.foraging.rules import (
     NUM_ACTIONS,
     Outcome,
     Rules,
-    State,
     first_illegal,
     merge_choices,
     play_step,
 )
+from rl_openness.envs.foraging.state import empty_state, state_limits
 from rl_openness.envs.foraging.team import change_teams, decision_keys, start_teams
 from rl_openness.envs.foraging.view import foraging_spec, pack
+from rl_openness.envs.state import restore
 from rl_openness.errors import UserError
 
 AtEnd = Literal["reset", "stop"]
@@ -57,26 +58,6 @@ def compile_rules(config: ForagingConfig, num_types: int) -> Rules:
     )
 
 
-def empty_state(copies: int, slots: int, foods: int) -> State:
-    """All zeros, to be filled by `start_teams`."""
-
-    def zeros(*shape: int) -> Int:
-        return np.zeros((copies, *shape), dtype=np.int64)
-
-    return State(
-        member=zeros(slots, 7),
-        num_members=zeros(),
-        span=zeros(slots),
-        food=zeros(foods, 3),
-        num_foods=zeros(),
-        next_id=zeros(),
-        previous_start=zeros(),
-        step=zeros(),
-        episode=zeros(),
-        seed=zeros(),
-    )
-
-
 class ForagingEnv(OpenVectorEnv):
     """B copies of one foraging world.
 
@@ -94,8 +75,10 @@ class ForagingEnv(OpenVectorEnv):
         *,
         at_end: AtEnd = "reset",
     ) -> None:
-        if num_copies < 1:
-            raise UserError(f"num_copies must be at least 1, not {num_copies}")
+        if np.ndim(num_copies) or whole_numbers(num_copies, "num_copies") < 1:
+            raise UserError(f"num_copies must be a whole number of at least 1, not {num_copies!r}")
+        if at_end not in get_args(AtEnd):
+            raise UserError(f"at_end must be one of {', '.join(get_args(AtEnd))}, not {at_end!r}")
         if config.controlled == "first" and teammates is None:
             raise UserError("foraging needs teammates for the agents besides the learner (or controlled = all)")
         if config.controlled == "all" and teammates is not None:
@@ -113,11 +96,13 @@ class ForagingEnv(OpenVectorEnv):
 
     def reset(self, seeds: Int | Sequence[int] | None = None, copies: Int | None = None) -> None:
         """See `OpenVectorEnv.reset`."""
-        rows = self._all if copies is None else np.asarray(copies, dtype=np.int64)
+        rows = self._all if copies is None else whole_numbers(copies, "copies")
+        if len(rows) and (rows.min() < 0 or rows.max() >= self.num_copies):
+            raise ValueError(f"reset: copies must lie in 0 to {self.num_copies - 1}, found {rows.tolist()}")
         if seeds is None:
             self._state.episode[rows] += 1
         else:
-            seeds = np.asarray(seeds, dtype=np.int64)
+            seeds = whole_numbers(seeds, "seeds")
             if seeds.shape != rows.shape:
                 raise ValueError(f"reset needs one seed per copy: {len(rows)} copies, seeds of shape {seeds.shape}")
             self._state.seed[rows] = seeds
@@ -146,7 +131,7 @@ class ForagingEnv(OpenVectorEnv):
         teammate's action is none of these.
         """
         obs = self.observe()
-        choices = np.ascontiguousarray(choices, dtype=np.int64)
+        choices = whole_numbers(choices, "choices")
         if choices.shape != obs.present.shape:
             raise ValueError(f"step needs {len(obs.present)} choices, one per member, got shape {choices.shape}")
         if self.at_end == "stop" and self._ended().any():
@@ -172,7 +157,11 @@ class ForagingEnv(OpenVectorEnv):
         if bad >= 0:
             legal = f"-1 (none) to {NUM_ACTIONS - 1}" if controlled[bad] else "-1 only (teammates decide for it)"
             raise ValueError(f"{self._where(obs, bad)}: choice {choices[bad]} is not legal; legal: {legal}")
-        others = choices if self.teammates is None else self.teammates.act(obs, self.draws())
+        others = choices
+        if self.teammates is not None:
+            others = whole_numbers(self.teammates.act(obs, self.draws()), "the teammates' actions")
+            if others.shape != choices.shape:
+                raise ValueError(f"teammates must give {len(choices)} actions, one per member, got {others.shape}")
         labels = np.empty_like(choices)
         bad = merge_choices(controlled, choices, others, labels)
         if bad >= 0:
@@ -215,13 +204,8 @@ class ForagingEnv(OpenVectorEnv):
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Inverse of `get_state`."""
-        for name, mine in self._state._asdict().items():
-            if name not in state or np.shape(state[name]) != mine.shape:
-                found = np.shape(state[name]) if name in state else "nothing"
-                raise ValueError(f"state array {name!r} must have shape {mine.shape}, found {found}")
+        restore(self._state._asdict(), state, state_limits(self.config, self._rules.num_types))
+        self._obs = None
         if self.teammates is not None:
             memory = {name.removeprefix(_MATES): array for name, array in state.items() if name.startswith(_MATES)}
             self.teammates.set_state(memory)
-        for name, mine in self._state._asdict().items():
-            mine[...] = state[name]
-        self._obs = None

@@ -71,6 +71,13 @@ class Outcome(NamedTuple):
 
 
 @njit(**FLAGS)
+def copy_row(table, b, source, target):
+    """Row `source` of table b over row `target` (as a loop: an assignment of slices takes Numba seconds to compile)."""
+    for column in range(table.shape[2]):
+        table[b, target, column] = table[b, source, column]
+
+
+@njit(**FLAGS)
 def first_illegal(controlled, choices):
     """Row of the first choice that is none (-1..5 for controlled members, -1 for others); -1 if all are legal."""
     for m in range(len(choices)):
@@ -155,7 +162,7 @@ def load(rules, state, agent_ptr, played, out):
                 beside[k] = away == 1 and played[first + k] == LOAD
                 power += member[b, k, LEVEL] if beside[k] else 0
             if power < food[b, f, LEVEL]:
-                food[b, kept] = food[b, f]
+                copy_row(food, b, f, kept)
                 kept += 1
                 continue
             events[FOODS, b] += 1

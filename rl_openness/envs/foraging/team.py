@@ -23,6 +23,7 @@ from rl_openness.envs.foraging.rules import (
     ROW,
     SLOT,
     TYPE,
+    copy_row,
 )
 
 # Streams of random numbers (see `envs.draws`); the index is a slot, or a food for the last two.
@@ -139,7 +140,7 @@ def grow_food(rules, state, b, key, taken):
                     taken[y * size + x] = True
         place = f
         while place > 0 and food[b, place - 1, ROW] * size + food[b, place - 1, COL] > cell:
-            food[b, place] = food[b, place - 1]
+            copy_row(food, b, place - 1, place)
             place -= 1
         food[b, place, ROW], food[b, place, COL] = row, col
         food[b, place, LEVEL] = 1 + below(strength - 1, key, _FOOD_LEVEL, f)
@@ -179,7 +180,7 @@ def leave(rules, state, leaving, out):
                 out.events[LEAVES, b] += 1
             else:
                 if kept < k:
-                    state.member[b, kept] = state.member[b, k]
+                    copy_row(state.member, b, k, kept)
                 kept += 1
         state.num_members[b] = kept
 
@@ -197,7 +198,9 @@ def draw_joiners(rules, state, joining):
             due[slot] = state.span[b, slot] < 0
         for k in range(state.num_members[b]):
             due[state.member[b, k, SLOT]] = False
-        left = np.sum(due)
+        left = 0
+        for slot in range(slots):
+            left += due[slot]
         if left == 0:
             continue
         key = copy_key(state, b)
@@ -230,10 +233,12 @@ def join(rules, state, joining, out):
 @njit(**FLAGS)
 def change_teams(rules, state, out):
     """Rules 5 and 6: leaving, joining, and every counter goes down by one."""
-    change = np.zeros(state.span.shape, dtype=np.bool_)
-    draw_leavers(state, change)
-    leave(rules, state, change, out)
-    change[:] = False
-    draw_joiners(rules, state, change)
-    join(rules, state, change, out)
-    state.span[:] -= 1
+    leaving = np.zeros(state.span.shape, dtype=np.bool_)
+    joining = np.zeros(state.span.shape, dtype=np.bool_)
+    draw_leavers(state, leaving)
+    leave(rules, state, leaving, out)
+    draw_joiners(rules, state, joining)
+    join(rules, state, joining, out)
+    for b in range(state.span.shape[0]):
+        for slot in range(state.span.shape[1]):
+            state.span[b, slot] -= 1

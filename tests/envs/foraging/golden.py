@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rl_openness.envs.foraging import ForagingConfig
-from rl_openness.envs.foraging.env import empty_state
 from rl_openness.envs.foraging.rules import COL, ID, LEVEL, PREVIOUS, ROW, SLOT, TYPE, State
+from rl_openness.envs.foraging.state import empty_state
 from tests.conftest import golden_dir
 
 Json = dict[str, Any]
