@@ -19,8 +19,8 @@ from rl_openness.envs.base import NO_OP
 from rl_openness.envs.registry import make_environment
 
 COPIES, TEAM_SIZE = 256, 3
-TARGETS = {"foraging": 300_000, "wolfpack": 0}
-"""Environment steps per CPU-second wanted with 256 copies; 0 = none."""
+TARGETS = {"foraging": 300_000, "wolfpack": 100_000}
+"""Environment steps per CPU-second wanted with 256 copies."""
 CASES = [(1, 3), (16, 3), (256, 3), (1024, 3), (256, 5), (256, 9)]
 """(copies, greatest number of agents)"""
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from rl_openness.envs.base import Int, OpenVectorEnv, PackedObs, StepResult, Teammates
+from rl_openness.envs.base import Int, OpenVectorEnv, PackedObs, StepResult, Teammates, whole_numbers
 from rl_openness.envs.draws import DecisionDraws, Keys, child_seeds, step_keys
+from rl_openness.envs.state import restore
 from rl_openness.envs.wolfpack.config import WolfpackConfig
-from rl_openness.envs.wolfpack.prey import PreyPolicy, PreyView, WeightedPrey, restore
+from rl_openness.envs.wolfpack.prey import PreyPolicy, PreyView, WeightedPrey
 from rl_openness.envs.wolfpack.rules import (
     EVENTS,
+    NUM_PREY_ACTIONS,
     STAY,
     Outcome,
     Rules,
-    State,
     catch,
     draw_revivals,
     measure,
@@ -27,6 +28,7 @@ from rl_openness.envs.wolfpack.rules import (
     read_teammates,
     revive,
 )
+from rl_openness.envs.wolfpack.state import empty_state, state_limits
 from rl_openness.envs.wolfpack.team import (
     draw_joiners,
     draw_leavers,
@@ -65,22 +67,6 @@ def compile_rules(config: WolfpackConfig, num_types: int = 0) -> Rules:
     )
 
 
-def empty_state(config: WolfpackConfig, copies: int) -> State:
-    """Arrays of the right shapes for `State`."""
-    shapes = {
-        **dict.fromkeys(("members", "before", "next_id", "absent", "step", "episode", "seed"), (copies,)),
-        **dict.fromkeys(("prey_row", "prey_col", "facing", "alive"), (copies, config.num_prey)),
-        "back": (copies, config.slots - 1),
-    }
-    members = (copies, config.team_size)
-    return State(
-        **{
-            name: np.zeros(shapes.get(name, members), dtype=np.bool_ if name == "alive" else np.int64)
-            for name in State._fields
-        }
-    )
-
-
 class WolfpackEnv(OpenVectorEnv):
     """B copies of one Wolfpack world.
 
@@ -98,8 +84,10 @@ class WolfpackEnv(OpenVectorEnv):
         prey: PreyPolicy | None = None,
         at_end: AtEnd = "reset",
     ) -> None:
-        if num_copies < 1:
-            raise ValueError(f"num_copies must be at least 1, not {num_copies}")
+        if np.ndim(num_copies) or whole_numbers(num_copies, "num_copies") < 1:
+            raise UserError(f"num_copies must be a whole number of at least 1, not {num_copies!r}")
+        if at_end not in get_args(AtEnd):
+            raise UserError(f"at_end must be one of {', '.join(get_args(AtEnd))}, not {at_end!r}")
         if (teammates is None) != (config.controlled == "all"):
             raise UserError(
                 "wolfpack with controlled = 'first' needs teammates, who decide for everyone but the learner"
@@ -122,11 +110,13 @@ class WolfpackEnv(OpenVectorEnv):
     def reset(self, seeds: Int | Sequence[int] | None = None, copies: Int | None = None) -> None:
         """See `OpenVectorEnv.reset`."""
         state = self._state
-        rows = self._all if copies is None else np.asarray(copies, dtype=np.int64)
+        rows = self._all if copies is None else whole_numbers(copies, "copies")
+        if len(rows) and (rows.min() < 0 or rows.max() >= self.num_copies):
+            raise ValueError(f"reset: copies must lie in 0 to {self.num_copies - 1}, found {rows.tolist()}")
         if seeds is None:
             state.episode[rows] += 1
         else:
-            seeds = np.asarray(seeds, dtype=np.int64)
+            seeds = whole_numbers(seeds, "seeds")
             if seeds.shape != rows.shape:
                 raise ValueError(f"reset needs one seed per copy: {len(rows)} copies, seeds of shape {seeds.shape}")
             state.seed[rows] = seeds
@@ -149,7 +139,7 @@ class WolfpackEnv(OpenVectorEnv):
     def step(self, choices: Int) -> StepResult:
         """See `OpenVectorEnv.step`. Actions are up, right, down, left, stay (0 to 4); `NO_OP` is staying, too."""
         obs = self.observe()
-        choices = np.ascontiguousarray(choices, dtype=np.int64)
+        choices = whole_numbers(choices, "choices")
         if choices.shape != obs.present.shape:
             raise ValueError(f"step needs {len(obs.present)} choices, one per member, got shape {choices.shape}")
         if self.at_end == "stop" and (self._state.step >= self.config.max_steps).any():
@@ -173,7 +163,7 @@ class WolfpackEnv(OpenVectorEnv):
             legal = "0 to 4 or -1 (stay)" if agent == 0 or all_controlled else "-1 only, its own policy decides for it"
             raise ValueError(self._illegal(copy, agent, choices, legal))
         if self.teammates is not None:
-            acts = np.ascontiguousarray(self.teammates.act(obs, DecisionDraws(keys)), dtype=np.int64)
+            acts = whole_numbers(self.teammates.act(obs, DecisionDraws(keys)), "the teammates' actions")
             if acts.shape != choices.shape:
                 raise ValueError(f"the teammates must give {len(choices)} actions, one per member, not {acts.shape}")
             copy, agent = read_teammates(self._state.members, acts, moves)
@@ -188,7 +178,11 @@ class WolfpackEnv(OpenVectorEnv):
     def _play(self, moves: Int, keys: Keys, out: Outcome) -> None:
         """One step of every copy, in the specification's order, with the environment's own draws."""
         rules, state = self._rules, self._state
-        prey_actions = self.prey.act(self._prey_view(), keys)
+        prey_actions = whole_numbers(self.prey.act(self._prey_view(), keys), "the prey's actions")
+        if prey_actions.shape != state.alive.shape:
+            raise ValueError(f"the prey must give actions of shape {state.alive.shape}, not {prey_actions.shape}")
+        if prey_actions.min() < 0 or prey_actions.max() >= NUM_PREY_ACTIONS:
+            raise ValueError(f"the prey's actions must lie in 0 to {NUM_PREY_ACTIONS - 1}")
         cells = np.empty(state.alive.shape, dtype=np.int64)
         draw_revivals(rules, state, keys, cells)
         revive(rules, state, cells)
@@ -246,8 +240,16 @@ class WolfpackEnv(OpenVectorEnv):
         return state
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Inverse of `get_state`."""
-        restore(self._state._asdict(), state)
+        """Inverse of `get_state`; nothing changes if anything does not fit."""
+        before = self.get_state()
+        try:
+            self._take(state)
+        except ValueError:
+            self._take(before)
+            raise
+
+    def _take(self, state: Mapping[str, NDArray[Any]]) -> None:
+        restore(self._state._asdict(), state, state_limits(self.config, self._rules.num_types))
         for prefix, policy in self._deciders():
             own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
             policy.set_state(own)

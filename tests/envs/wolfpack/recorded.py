@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from rl_openness.envs.wolfpack.config import WolfpackConfig
-from rl_openness.envs.wolfpack.env import compile_rules, empty_state
+from rl_openness.envs.wolfpack.env import compile_rules
 from rl_openness.envs.wolfpack.rules import Rules, State
+from rl_openness.envs.wolfpack.state import empty_state
 from tests.conftest import golden_dir
 
 Json = dict[str, Any]

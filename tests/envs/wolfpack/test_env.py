@@ -131,11 +131,20 @@ def test_get_state_is_a_copy_and_set_state_checks_it() -> None:
     state = env.get_state()
     env.step(np.full(6, NO_OP))
     assert state["step"].tolist() == [0, 0]
-    assert {"prey.last", "row", "seed"} <= state.keys()
+    assert {"prey.memory", "row", "seed"} <= state.keys()
     with pytest.raises(ValueError, match="'row' must have shape"):
         env.set_state({**state, "row": state["row"][:1]})
     with pytest.raises(ValueError, match=r"'seed' must have shape .* found nothing"):
         env.set_state({name: array for name, array in state.items() if name != "seed"})
+    for name, value, message in (
+        ("facing", 4, "'facing' must lie in 0 to 3"),
+        ("members", 0, "'members' must lie in 1 to 3"),
+        ("prey.memory", 7, "'memory' must lie in"),
+        ("row", 0.5, "'row' must be int64, found float64"),
+        ("alive", 1, "'alive' must be bool, found int64"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            env.set_state({**state, name: np.full(state[name].shape, value)})
     assert env.get_state()["step"].tolist() == [1, 1]
 
 
@@ -154,6 +163,8 @@ def test_reset_goes_on_to_the_next_episode_unless_seeded() -> None:
     np.testing.assert_array_equal(env.decision_keys(), keys)
     with pytest.raises(ValueError, match="one seed per copy: 3 copies"):
         env.reset([1, 2])
+    with pytest.raises(ValueError, match=r"copies must lie in 0 to 2, found \[3\]"):
+        env.reset(copies=np.array([3]))
 
 
 def check_packing(env: WolfpackEnv, obs: PackedObs) -> None:
@@ -275,13 +286,14 @@ def test_teammates_are_asked_once_with_what_everyone_sees() -> None:
 class Still:
     """Prey that do not move; what they are shown is kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, action: int = 4) -> None:
         self.views: list[PreyView] = []
+        self.action = action
 
     def act(self, view: PreyView, keys: np.ndarray) -> np.ndarray:
         self.views.append(view)
         assert keys.shape == view.step.shape
-        return np.full(view.alive.shape, 4)
+        return np.full(view.alive.shape, self.action)
 
     def get_state(self) -> dict[str, np.ndarray]:
         return {}
@@ -292,12 +304,14 @@ class Still:
 
 def test_prey_can_be_replaced() -> None:
     still = Still()
-    env = make_wolfpack(2, teammates=Remembering(), prey_policy=still)
+    env = make_wolfpack(2, teammates=make(1).teammates, prey_policy=still)
     before = env.observe().task_rows.copy()
     env.step(np.full(6, NO_OP))
     np.testing.assert_array_equal(env.observe().task_rows[:, :6], before[:, :6])
     assert len(still.views) == 1
     env.set_state(env.get_state())
+    still.action = 7
+    illegal(env, [0] + [-1] * 2 + [0] + [-1] * 2, "the prey's actions must lie in 0 to 6")
 
 
 def illegal(env: WolfpackEnv, choices: list[int], message: str) -> None:
@@ -313,6 +327,7 @@ def test_illegal_choices_change_nothing() -> None:
     illegal(env, [0, -1, -1, 5, -1, -1], r"copy 1, agent 0: choice 5 is not legal; legal: 0 to 4 or -1 \(stay\)")
     illegal(env, [0, -1, -1, -2, -1, -1], "copy 1, agent 0: choice -2 is not legal")
     illegal(env, [0, -1, 3, 0, -1, -1], "copy 0, agent 2: choice 3 is not legal; legal: -1 only")
+    illegal(env, [0.5] * 6, "choices must be whole numbers")  # type: ignore[list-item]
     illegal(env, [0, -1], r"step needs 6 choices, one per member, got shape \(2,\)")
     everyone = make_wolfpack(1, controlled="all")
     illegal(everyone, [0, 4, 7], r"copy 0, agent 2: choice 7 is not legal; legal: 0 to 4 or -1 \(stay\)")
@@ -356,8 +371,10 @@ def test_errors_name_the_field(fields: dict[str, Any], message: str) -> None:
 def test_further_errors() -> None:
     with pytest.raises(UserError, match="controlled = 'all' takes no teammates"):
         make_wolfpack(1, teammates=Remembering(), controlled="all")
-    with pytest.raises(ValueError, match="num_copies must be at least 1, not 0"):
+    with pytest.raises(UserError, match="num_copies must be a whole number of at least 1, not 0"):
         make_wolfpack(0, controlled="all")
+    with pytest.raises(UserError, match="at_end must be one of reset, stop, not 'continue'"):
+        make_wolfpack(1, controlled="all", at_end="continue")  # type: ignore[arg-type]
 
 
 def test_any_number_of_slots_and_prey_and_the_tightest_grid() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_openness.envs.wolfpack import WolfpackConfig
-from rl_openness.envs.wolfpack.env import compile_rules, empty_state
+from rl_openness.envs.wolfpack.env import compile_rules
 from rl_openness.envs.wolfpack.rules import (
     CAPTURES,
     CLOSE_PENALTIES,
@@ -22,6 +22,7 @@ from rl_openness.envs.wolfpack.rules import (
     move,
     revive,
 )
+from rl_openness.envs.wolfpack.state import empty_state
 
 UP, RIGHT, DOWN, LEFT, STAY, TURN_LEFT, TURN_RIGHT = range(7)
 FORWARD, BACK = 0, 2
