@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -44,6 +44,10 @@ def evaluate(
         str | None, typer.Option(help="Population whose test list the teammates come from, see `list teammates`.")
     ] = None,
     explore: Annotated[bool, typer.Option("--explore", help="Let trained policies sample their choices.")] = False,
+    protocol: Annotated[
+        Literal["ours", "reference"],
+        typer.Option(help="`reference`: foraging and Wolfpack as the papers' code evaluates them (seeds, count)."),
+    ] = "ours",
     output: Annotated[Path | None, typer.Option(help="Write a row per episode to a .parquet or .csv file.")] = None,
 ) -> None:
     """Play whole episodes with trained and hand-written policies, on the same seeds, and show what they earn.
@@ -63,7 +67,8 @@ def evaluate(
         check_players(world, policy or [], players.values())
     seeds = range(first_seed, first_seed + episodes)
     with interruptible("Stopped."):
-        tables = [play(world, policy or [], players, seeds, explore=explore) for world, players in games]
+        options: dict[str, Any] = {"explore": explore, "protocol": protocol}
+        tables = [play(world, policy or [], players, seeds, **options) for world, players in games]
     import pandas as pd
 
     table = pd.concat(tables, ignore_index=True)

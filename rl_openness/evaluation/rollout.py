@@ -49,14 +49,14 @@ def _play_batch(env: OpenVectorEnv, policy: Policy, seeds: Int) -> Sums:
         obs = env.observe()
         choices = policy.act(obs, env.draws())
         result = env.step(choices)
-        for name, amount in _count_step(env.spec, obs, choices, result).items():
+        for name, amount in count_step(env.spec, obs, choices, result).items():
             counted = np.where(running, amount, 0)
             sums[name] = sums[name] + counted if name in sums else counted
         running[result.ended] = False
     return {"seed": seeds, **{name: total[: len(seeds)] for name, total in sums.items()}}
 
 
-def _count_step(spec: EnvSpec, obs: PackedObs, choices: Int, result: StepResult) -> Sums:
+def count_step(spec: EnvSpec, obs: PackedObs, choices: Int, result: StepResult) -> Sums:
     """What one step adds to each copy [B]."""
     copy = obs.agent_copy
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
 from rl_openness.envs.base import OpenVectorEnv
 from rl_openness.envs.registry import make_environment
 from rl_openness.errors import UserError
+from rl_openness.evaluation import reference
 from rl_openness.evaluation.metrics import percent_of_optimum, summarise
 from rl_openness.evaluation.rollout import play_episodes
 from rl_openness.experiments.process import use_one_thread
@@ -24,6 +25,7 @@ from rl_openness.policies.card import read_card
 
 CURVE = "learning_curve.png"
 NOOP = "noop"
+Protocol = Literal["ours", "reference"]
 _COPIES = 64  # episodes played at once; has no influence on results
 
 
@@ -49,20 +51,30 @@ def check_players(world: World, rules: Sequence[str], checkpoints: Iterable[Path
 
 
 def play(
-    world: World, rules: Sequence[str], checkpoints: Mapping[str, Path], seeds: Sequence[int], *, explore: bool = False
+    world: World,
+    rules: Sequence[str],
+    checkpoints: Mapping[str, Path],
+    seeds: Sequence[int],
+    *,
+    explore: bool = False,
+    protocol: Protocol = "ours",
 ) -> pd.DataFrame:
     """Episodes of checkpoints (by the name to show) and rules in one world, all on the same seeds.
 
     A row per episode: `policy`, `setup`, and the columns of `evaluation.rollout.play_episodes`. Where the optimum is
     known, NOOP always plays too: it is the zero of the percentages. Policies take their best option unless `explore`.
+    `protocol` reference plays what `evaluation.reference` says instead of `seeds`. Raises UserError where it has none.
     """
-    env = make_environment(world.environment, min(_COPIES, len(seeds)), world.options)
+    if protocol == "reference" and world.environment not in ("foraging", "wolfpack"):
+        raise UserError(f"there is no reference protocol for {world.environment}: only for foraging and wolfpack")
+    copies = reference.COPIES if protocol == "reference" else min(_COPIES, len(seeds))
+    env = make_environment(world.environment, copies, world.options)
     policies = {name: trained_policy(path, env, world, explore=explore) for name, path in checkpoints.items()}
     names = dict.fromkeys([*([NOOP] if world.optimum is not None else []), *rules])
     policies |= {name: find_rule(world.environment, name) for name in names}
     tables = []
     for name, policy in policies.items():
-        table = play_episodes(env, policy, seeds)
+        table = reference.play_reference(env, policy) if protocol == "reference" else play_episodes(env, policy, seeds)
         table.insert(0, "policy", name)
         table.insert(1, "setup", world.name)
         tables.append(table)
