@@ -101,7 +101,7 @@ def graph_of(obs: PackedObs, *, star: bool = False) -> TeamGraph:
 class Film:
     """Teams of several copies through time: `steps[t][b]`; `ends` = (t, b) after which an episode ends.
 
-    `kinds`: "terminated" or "truncated" for all ends. `last[(t, b)]` is the team of the last observation then; the
+    `kind`: "terminated" or "truncated" for all ends. `last[(t, b)]` is the team of the last observation then; the
     team of steps[t + 1][b] begins a new episode.
     """
 
@@ -112,19 +112,23 @@ class Film:
         *,
         kind: str = "terminated",
         last: dict[tuple[int, int], str] | None = None,
-        away: str = "",
+        away: str | dict[int, str] = "",
         seed: int = 0,
     ) -> None:
         self.steps, self.ends, self.kind, self.last = steps, set(ends), kind, last or {}
-        self.away, self.seed = away, seed
+        self.away_at, self.seed = away, seed
         self.rng = np.random.default_rng(seed)
+
+    def away(self, t: int) -> str:
+        """Letters of members that are away at step t."""
+        return self.away_at if isinstance(self.away_at, str) else self.away_at.get(t, "")
 
     def obs(self, t: int) -> PackedObs:
         before = None
         if t > 0:
             before = ["" if (t - 1, b) in self.ends else team for b, team in enumerate(self.steps[t - 1])]
             before = [self._same_length(team, self.steps[t - 1][b]) for b, team in enumerate(before)]
-        return observation(self.steps[t], before, time=t, seed=self.seed, away=self.away)
+        return observation(self.steps[t], before, time=t, seed=self.seed, away=self.away(t))
 
     @staticmethod
     def _same_length(team: str, old: str) -> str:
@@ -161,7 +165,7 @@ class Film:
             return None, np.empty(0, dtype=np.int64)
         copies = len(self.steps[0])
         teams = [self.last.get((t, b), self.steps[t][b]) for t, b in ends]
-        final = observation(teams, time=100 + start, seed=self.seed, away=self.away)
+        final = observation(teams, time=100 + start, seed=self.seed)
         return final, np.array([(t - start) * copies + b for t, b in ends])
 
     def memories(self, net: GplNetwork) -> list[torch.Tensor]:

@@ -133,6 +133,8 @@ def test_who_is_away_has_no_part_and_no_memory() -> None:
     assert not away.memory[1].any()
     close(away.memory[[0, 2, 3]], without.memory)
     close(away.memory[[0, 2, 3]], here.memory[[0, 2, 3]])
+    back = net.act(observation(["Lab|f", "L"], ["Lab", "L"], time=1), None, away.memory, explore=False)
+    assert back.memory_in.any(1).tolist() == [True, False, True, True]
     nobody = net.act(observation(["Lab|f", "L"], away="L"), None, explore=False)
     assert (nobody.choices == NO_OP).all()
 
