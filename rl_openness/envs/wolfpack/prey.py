@@ -155,7 +155,7 @@ def _nearest(row, col, rows, cols):
 @njit(**FLAGS)
 def _borders(size, row, col):
     """Borders of the grid that a cell lies at, in each direction one at most."""
-    return (row == 0 or row == size - 1) + (col == 0 or col == size - 1)
+    return int(row in (0, size - 1)) + int(col in (0, size - 1))  # without the JIT, two truths would add up to one
 
 
 @njit(**FLAGS)

@@ -246,7 +246,8 @@ def test_results(world: dict[str, Any], seeds: list[int]) -> None:
         if env.config.controlled == "first":
             np.testing.assert_array_equal(result.team_reward, result.agent_reward[obs.agent_ptr[:-1]])
         else:
-            np.testing.assert_allclose(result.team_reward, np.add.reduceat(result.agent_reward, obs.agent_ptr[:-1]))
+            own = np.add.reduceat(result.agent_reward, obs.agent_ptr[:-1])
+            np.testing.assert_allclose(result.team_reward, own, atol=1e-12)
         np.testing.assert_array_equal(result.agent_reward, other.agent_reward)
         assert not result.terminated.any()
         assert result.truncated.tolist() == [step == world["max_steps"]] * len(seeds)
