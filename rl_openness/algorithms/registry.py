@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from rl_openness.algorithms.gpl.settings import GPL_VARIANTS, GplSettings
-from rl_openness.algorithms.mappo.settings import PLATO_VARIANTS, PlatoSettings
+from rl_openness.algorithms.mappo.settings import MAPPO_VARIANTS, PLATO_VARIANTS, ActionsSettings, PlatoSettings
 from rl_openness.errors import UserError, nearest
 
 
@@ -67,7 +67,22 @@ def _gpl(variant: str) -> Method:
     )
 
 
-_METHODS = {**{name: _plato(name) for name in PLATO_VARIANTS}, **{name: _gpl(name) for name in GPL_VARIANTS}}
+def _mappo(variant: str) -> Method:
+    return Method(
+        name=variant,
+        summary="one actor and one critic for all agents, whose set of actions is fixed; own or team rewards",
+        policy_method="mappo",
+        settings=ActionsSettings,
+        defaults=MAPPO_VARIANTS[variant],
+        config="rl_openness.algorithms.mappo.config:MAPPOConfig",
+    )
+
+
+_METHODS = {
+    **{name: _plato(name) for name in PLATO_VARIANTS},
+    **{name: _mappo(name) for name in MAPPO_VARIANTS},
+    **{name: _gpl(name) for name in GPL_VARIANTS},
+}
 
 
 def method_names() -> list[str]:

@@ -22,6 +22,7 @@ WEIGHTS = "weights.safetensors"
 # By name, so that this package need not import the methods: module:function(spec, settings) -> acting network.
 _ACTORS = {
     "plato": "rl_openness.algorithms.mappo.networks.plato:make_actor",
+    "mappo": "rl_openness.algorithms.mappo.networks.actions:make_actor",
     "gpl": "rl_openness.algorithms.gpl.network:make_actor",
 }
 

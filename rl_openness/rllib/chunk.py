@@ -34,7 +34,7 @@ class RolloutChunk:
     truncated: NDArray[np.bool_]
     """[T, B] each"""
     boot: PackedObs
-    """[B] what followed the last step (a new episode's start where one ended)."""
+    """[B] what followed the last step (a new episode's start where one ended); `carry` names rows of the last step."""
     final: PackedObs | None
     """Last observations of truncated episodes, to bootstrap from."""
     final_step: Int
@@ -43,6 +43,8 @@ class RolloutChunk:
     """Steps of a training window; memory is stored at each window's first step."""
     memory: Float | None
     """[sum of members at window starts, width] state that entered those steps, in order of steps and members."""
+    agent_reward: NDArray[np.float64] | None = None
+    """[M] what each member earned itself, where the method asks for it."""
     start: int = 0
     """Env steps that the sampler had made before; the next chunk of the same sampler begins where this one ends."""
     source: int = 0
@@ -59,6 +61,9 @@ class RolloutChunk:
         place[members] = np.arange(len(members))
         obs = self.obs.select(steps)
         obs = replace(obs, carry=np.where(obs.carry >= 0, place[obs.carry], -1))
+        last, new_last = self.obs.agent_ptr[(self.num_steps - 1) * self.num_copies], obs.agent_ptr[-1 - len(copies)]
+        boot = self.boot.select(copies)
+        boot = replace(boot, carry=np.where(boot.carry >= 0, place[last + boot.carry] - new_last, -1))
         kept = np.isin(self.final_step % self.num_copies, copies)
         final_t, final_b = np.divmod(self.final_step[kept], self.num_copies)
         return RolloutChunk(
@@ -70,11 +75,12 @@ class RolloutChunk:
             team_reward=self.team_reward[:, copies],
             terminated=self.terminated[:, copies],
             truncated=self.truncated[:, copies],
-            boot=self.boot.select(copies),
+            boot=boot,
             final=None if self.final is None else self.final.select(np.flatnonzero(kept)),
             final_step=final_t * len(copies) + np.searchsorted(copies, final_b),
             window=self.window,
             memory=None if self.memory is None else self.memory[self._memory_rows(copies)],
+            agent_reward=None if self.agent_reward is None else self.agent_reward[members],
             start=self.start,
             source=self.source,
         )

@@ -92,6 +92,11 @@ class OpenConfig(AlgorithmConfig):  # type: ignore[misc]
         window: int = self.max_seq_len
         return window
 
+    @property
+    def agent_rewards(self) -> bool:
+        """Whether rollouts hold every member's own rewards; most methods learn from the team's alone."""
+        return False
+
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """One module for all agents."""
         return RLModuleSpec(module_class=self.module_class)

@@ -75,7 +75,12 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             return
         copies = self.config.num_envs_per_env_runner
         self.env = make_environment(self.config.env, copies, self.config.env_config)
-        self._sampler = Sampler(self.env, window=self.config.memory_window, source=self.worker_index)
+        self._sampler = Sampler(
+            self.env,
+            window=self.config.memory_window,
+            source=self.worker_index,
+            agent_rewards=self.config.agent_rewards,
+        )
         self._reseed()
 
     def _reseed(self, *path: int) -> None:

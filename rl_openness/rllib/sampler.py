@@ -21,11 +21,11 @@ class Sampler:
     """Owns the environment, the memory of its members, and the books on running episodes.
 
     `state()` and `set_state()` make sampling continue exactly: observations are derived from the environment's state,
-    and all randomness is counter-based.
+    and all randomness is counter-based. `agent_rewards`: chunks also hold every member's own rewards.
     """
 
-    def __init__(self, env: OpenVectorEnv, *, window: int, source: int = 0) -> None:
-        self.env, self.window, self.source = env, window, source
+    def __init__(self, env: OpenVectorEnv, *, window: int, source: int = 0, agent_rewards: bool = False) -> None:
+        self.env, self.window, self.source, self.agent_rewards = env, window, source, agent_rewards
         self._env_steps = 0
         self.restart()
 
@@ -49,6 +49,7 @@ class Sampler:
         """`num_steps` steps of all copies."""
         steps: list[PackedObs] = []
         choices, log_probs, rewards, terminated, truncated, memories = [], [], [], [], [], []
+        own_rewards = []
         finals: list[PackedObs] = []
         final_steps: list[NDArray[np.int64]] = []
         copies = self.env.num_copies
@@ -61,6 +62,7 @@ class Sampler:
             choices.append(decision.choices if result.labels is None else result.labels)
             log_probs.append(decision.log_probs)
             rewards.append(result.team_reward)
+            own_rewards.append(result.agent_reward)
             terminated.append(result.terminated)
             truncated.append(result.truncated)
             if result.final_obs is not None:
@@ -84,6 +86,7 @@ class Sampler:
             final_step=np.concatenate(final_steps) if final_steps else np.empty(0, dtype=np.int64),
             window=self.window,
             memory=np.concatenate(memories) if memories else None,
+            agent_reward=np.concatenate(own_rewards) if self.agent_rewards else None,
             start=start,
             source=self.source,
         )

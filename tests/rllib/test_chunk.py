@@ -94,6 +94,13 @@ def test_sizes() -> None:
 # Shares
 
 
+def continued(chunk: RolloutChunk, copies: np.ndarray | None = None) -> list[int]:
+    """Identities of the members that `boot.carry` names in the last step, -1 = new; of all copies or of some."""
+    first = chunk.obs.agent_ptr[(chunk.num_steps - 1) * chunk.num_copies]
+    boot = chunk.boot if copies is None else chunk.boot.select(copies)
+    return [int(chunk.obs.agent_id[first + row]) if row >= 0 else -1 for row in boot.carry]
+
+
 def assert_share(chunk: RolloutChunk, share: RolloutChunk, copies: np.ndarray) -> None:
     """`share` holds what `chunk` says about `copies`."""
     assert share.num_copies == len(copies)
@@ -101,7 +108,8 @@ def assert_share(chunk: RolloutChunk, share: RolloutChunk, copies: np.ndarray) -
     assert share.window == chunk.window
     for name in ("team_reward", "terminated", "truncated"):
         equal(getattr(share, name), getattr(chunk, name)[:, copies])
-    same_obs(share.boot, chunk.boot.select(copies))
+    same_obs(share.boot, chunk.boot.select(copies), carry=False)
+    equal(continued(share), continued(chunk, copies))
     finals = {int(step): row for row, step in enumerate(chunk.final_step)}
     share_finals = {int(step): row for row, step in enumerate(share.final_step)}
     memory_row = share_memory_row = 0

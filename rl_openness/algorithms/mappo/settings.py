@@ -1,4 +1,4 @@
-"""Settings of MAPPO and of PLATO's networks: the only truth, from which RLlib's configuration and YAML derive.
+"""Settings of MAPPO and of its networks: the only truth, from which RLlib's configuration and YAML derive.
 
 Fields that RLlib knows keep RLlib's names. Defaults and their sources: specification `plato.md`, section 5.
 """
@@ -51,10 +51,6 @@ class MappoSettings(BaseModel):
     """Learn values of normalised targets (running mean and standard deviation)."""
     horizon_as_terminal: bool = False
     """Treat the time limit as an end of the world instead of bootstrapping from the last state."""
-    deduplicate: bool = False
-    """Run row-wise networks once per distinct row of a rollout: exact, and much cheaper where few rows are distinct."""
-    max_seq_len: int = Field(20, ge=1)
-    """Steps of a training window where the policy has memory; a fragment (batch / copies / runners) ends one too."""
 
     @model_validator(mode="after")
     def _sizes(self) -> Self:
@@ -88,6 +84,10 @@ def unequal_shares(settings: MappoSettings, num_env_runners: int, num_learners: 
 class PlatoSettings(MappoSettings):
     """PLATO: a pointer actor (query over the team, keys over the tasks) and a graph-convolutional critic."""
 
+    deduplicate: bool = False
+    """Run row-wise networks once per distinct row of a rollout: exact, and much cheaper where few rows are distinct."""
+    max_seq_len: int = Field(20, ge=1)
+    """Steps of a training window where the policy has memory; a fragment (batch / copies / runners) ends one too."""
     hidden: int = Field(64, ge=1, le=65_536)
     query: Literal["stats", "agent_pointer"] = "stats"
     """How an agent sums up its team: statistics of the rows, or attention over them (paper, Lemma 3)."""
@@ -116,6 +116,18 @@ class PlatoSettings(MappoSettings):
             raise ValueError(f"absent_state = {self.absent_state} needs encoder = lstm")
         return self
 
+
+class ActionsSettings(MappoSettings):
+    """MAPPO where agents have a fixed set of actions: one actor and one critic for all, a value for each agent."""
+
+    rewards: Literal["own", "team"] = "own"
+    """What an agent learns from: its own rewards, or those of its team."""
+    hidden: int = Field(32, ge=1, le=65_536)
+    """Width of the encoders of tasks and of other agents; the layer behind them has twice as many units."""
+
+
+MAPPO_VARIANTS: dict[str, dict[str, Any]] = {"mappo": {}}
+"""Named sets of defaults."""
 
 PLATO_VARIANTS: dict[str, dict[str, Any]] = {
     "plato": {},

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from rl_openness.algorithms.mappo.loss import generalised_advantages, policy_loss, value_loss
 from rl_openness.algorithms.mappo.networks.plato import PlatoNetwork
-from rl_openness.algorithms.mappo.settings import MappoSettings
+from rl_openness.algorithms.mappo.settings import MappoSettings, PlatoSettings
 from rl_openness.algorithms.schedules import value_at
 from rl_openness.envs.base import concatenate
 from rl_openness.nn.inputs import ActorInputs, CriticInputs, RowTable, TeamTensors, deduplicated
+from rl_openness.nn.value_norm import ValueNorm
 from rl_openness.rllib.chunk import RolloutChunk
 
 
@@ -119,7 +120,7 @@ def _advantages(
     return torch.cat(advantages), torch.cat(targets), old_values
 
 
-def _standardise(advantage: Tensor) -> Tensor:
+def standardise(advantage: Tensor) -> Tensor:
     """Over all decisions of the rollout, of all learners."""
     exact = advantage.double()  # in float32 the difference below loses a small spread around a large mean
     moments = torch.stack([exact.sum(), exact.square().sum(), exact.new_tensor(len(exact))])
@@ -132,7 +133,7 @@ def _standardise(advantage: Tensor) -> Tensor:
 
 
 def prepare_rollout(
-    chunks: Sequence[RolloutChunk], network: PlatoNetwork, settings: MappoSettings, dtype: torch.dtype = torch.float32
+    chunks: Sequence[RolloutChunk], network: PlatoNetwork, settings: PlatoSettings, dtype: torch.dtype = torch.float32
 ) -> Rollout:
     """Derive everything that stays the same through the epochs of one update."""
     assert network.critic is not None
@@ -145,7 +146,7 @@ def prepare_rollout(
     log_prob = torch.from_numpy(np.concatenate([chunk.log_probs for chunk in chunks])).to(dtype)
     decision_advantage = advantage.index_select(0, step_of)
     standard = torch.zeros_like(decision_advantage)
-    standard[actor.decides] = _standardise(decision_advantage[actor.decides])
+    standard[actor.decides] = standardise(decision_advantage[actor.decides])
     critic = network.critic.inputs(team)
     whole = Minibatch(
         actor=deduplicated(actor) if settings.deduplicate else actor,
@@ -287,14 +288,46 @@ def mappo_loss(
     assert network.critic is not None
     decides = batch.actor.decides
     log_prob, old = outputs.log_prob[decides], batch.old_log_prob[decides]
-    actor = policy_loss(log_prob, old, batch.advantage[decides], settings.clip_param)
-    entropy = outputs.entropy[decides].mean() if len(log_prob) else outputs.entropy.sum()
-    norm = network.critic.norm
-    target = batch.target
+    return clipped_loss(
+        network.critic.norm,
+        Decisions(log_prob, old, batch.advantage[decides], outputs.entropy[decides]),
+        Values(outputs.value, batch.old_value, batch.target),
+        settings,
+        env_steps,
+    )
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What a minibatch says about its decisions, each [D]."""
+
+    log_prob: Tensor
+    old_log_prob: Tensor
+    advantage: Tensor
+    entropy: Tensor
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a minibatch says about its values, each [V]: normalised now and before, and raw targets."""
+
+    value: Tensor
+    old_value: Tensor
+    target: Tensor
+
+
+def clipped_loss(
+    norm: ValueNorm | None, decisions: Decisions, values: Values, settings: MappoSettings, env_steps: int
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """See `mappo_loss`; whatever decides and whatever has a value. Values are at least one."""
+    log_prob, old = decisions.log_prob, decisions.old_log_prob
+    actor = policy_loss(log_prob, old, decisions.advantage, settings.clip_param)
+    entropy = decisions.entropy.mean() if len(log_prob) else decisions.entropy.sum()
+    target = values.target
     if norm is not None:
         norm.update(target)
         target = norm.normalise(target)
-    critic = value_loss(outputs.value, batch.old_value, target, settings.clip_param, settings.huber_delta)
+    critic = value_loss(values.value, values.old_value, target, settings.clip_param, settings.huber_delta)
     total = actor + settings.vf_loss_coeff * critic - value_at(settings.entropy_coeff, env_steps) * entropy
     with torch.no_grad():
         move = log_prob - old

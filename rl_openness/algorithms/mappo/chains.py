@@ -1,0 +1,115 @@
+"""Advantages of each member by itself: its own rewards and values along its own steps.
+
+A member's steps are a chain that `carry` links. A member that left, or whose episode terminated, has no next value; the
+value after a time limit is that of the final observation; a chain that the fragment cuts bootstraps from what follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rl_openness.algorithms.mappo.loss import generalised_advantages
+from rl_openness.envs.base import Int, PackedObs
+from rl_openness.envs.ragged import segment_of_row
+from rl_openness.rllib.chunk import RolloutChunk
+
+
+@dataclass(frozen=True)
+class Chains:
+    """For every member row M of a chunk: when it is, which chain it belongs to, and where that goes on."""
+
+    step: Int
+    """[M] 0 to T - 1"""
+    chain: Int
+    """[M] 0 to `count` - 1"""
+    count: int
+    after: Int
+    """[M] row of the same member one step later in the chunk; -1 = none."""
+    after_boot: Int
+    """[M] its row in `chunk.boot`; -1 = none."""
+    after_final: Int
+    """[M] its row in `chunk.final`; -1 = none."""
+
+
+def member_chains(chunk: RolloutChunk) -> Chains:
+    """The chains of all members of a chunk."""
+    obs, copies = chunk.obs, chunk.num_copies
+    fresh, rows = obs.carry < 0, np.arange(len(obs.carry))
+    chain = np.empty_like(rows)
+    chain[fresh] = np.arange(fresh.sum())
+    bounds = obs.agent_ptr[::copies]
+    for start, stop in pairwise(bounds[1:]):  # of every step but the first
+        goes_on = rows[start:stop][~fresh[start:stop]]
+        chain[goes_on] = chain[obs.carry[goes_on]]
+    after, after_boot = np.full_like(rows, -1), np.full_like(rows, -1)
+    after[obs.carry[~fresh]] = rows[~fresh]
+    stays = np.flatnonzero(chunk.boot.carry >= 0)
+    after_boot[bounds[-2] + chunk.boot.carry[stays]] = stays
+    return Chains(
+        step=segment_of_row(obs.agent_ptr) // copies,
+        chain=chain,
+        count=int(fresh.sum()),
+        after=after,
+        after_boot=after_boot,
+        after_final=_rows_in_final(obs, chunk.final, chunk.final_step),
+    )
+
+
+def _rows_in_final(obs: PackedObs, final: PackedObs | None, final_step: Int) -> Int:
+    """[M] row of each member in the final observation of its team-step; -1 without one, or if it left at the end."""
+    after = np.full(len(obs.agent_id), -1)
+    if final is None or not len(final.agent_id):
+        return after
+    ids = 1 + max(obs.agent_id.max(), final.agent_id.max())
+    before = segment_of_row(obs.agent_ptr) * ids + obs.agent_id
+    then = final_step[final.agent_copy] * ids + final.agent_id
+    order = np.argsort(before)
+    place = order[np.searchsorted(before, then, sorter=order).clip(max=len(order) - 1)]
+    same = before[place] == then  # others joined at the very end
+    after[place[same]] = np.flatnonzero(same)
+    return after
+
+
+def member_advantages(
+    chunk: RolloutChunk,
+    rewards: Tensor,
+    values: tuple[Tensor, Tensor, Tensor],
+    *,
+    gamma: float,
+    lambda_: float,
+    horizon_as_terminal: bool,
+) -> Tensor:
+    """GAE [M] along each member's chain.
+
+    `rewards` [M]; `values`: raw ones of all members of the chunk [M], of `chunk.boot` and of `chunk.final` (empty
+    without one). A step that both terminates and truncates has no final observation, and so no next value.
+    """
+    chains = member_chains(chunk)
+    following = torch.zeros_like(values[0])
+    has_next = torch.zeros(len(following), dtype=torch.bool)
+    final = np.full_like(chains.after_final, -1) if horizon_as_terminal else chains.after_final
+    for source, after in zip(values, (chains.after, chains.after_boot, final), strict=True):
+        here = torch.from_numpy(after >= 0)
+        following[here] = source[torch.from_numpy(after[after >= 0])]
+        has_next |= here
+    place = torch.from_numpy(chains.step), torch.from_numpy(chains.chain)
+    goes_on = torch.from_numpy(chains.after >= 0)
+
+    def table(numbers: Tensor, empty: float) -> Tensor:
+        return numbers.new_full((chunk.num_steps, chains.count), empty).index_put_(place, numbers)
+
+    advantages = generalised_advantages(
+        table(rewards, 0.0),
+        table(values[0], 0.0),
+        table(following, 0.0),
+        table(~has_next, True),
+        table(~goes_on, True),
+        gamma=gamma,
+        lambda_=lambda_,
+    )
+    return advantages[place]
