@@ -11,6 +11,7 @@ import typer
 
 from rl_openness.cli.evaluate import evaluate
 from rl_openness.cli.listing import listing
+from rl_openness.cli.teammates import teammates
 from rl_openness.cli.train import train
 from rl_openness.errors import RunFailedError, UserError
 from rl_openness.version import __version__
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(evaluate)
+app.add_typer(teammates, name="teammates")
 app.add_typer(listing, name="list")
 
 

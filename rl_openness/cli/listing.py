@@ -77,6 +77,7 @@ def policies() -> None:
 @listing.command()
 def teammates() -> None:
     """List populations of teammates: the types that they are drawn from in training and in tests."""
+    from rl_openness.experiments.teammates import find_recipe, recipe_names
     from rl_openness.policies.teammates import population_files, read_population
 
     table = Table("population", "environment", "in training", "in tests")
@@ -84,5 +85,12 @@ def teammates() -> None:
         population = read_population(name)
         test = "the same" if population.test == population.train else ", ".join(population.test)
         table.add_row(name, population.environment, ", ".join(population.train), test)
-    console().print(table)
-    console().print("Types by themselves: see `list policies`. A file of yours works too: --teammates mine.yaml")
+    screen = console()
+    screen.print(table)
+    learned = Table("learned type", "environment", "what it is")
+    for name in recipe_names():
+        kind, _, environment = name.rpartition("-")
+        learned.add_row(kind, environment, find_recipe(name).summary)
+    screen.print(learned)
+    screen.print("Made by `rl-openness teammates train TYPE-ENVIRONMENT`. Other types: see `list policies`.")
+    screen.print("A file of yours works too: --teammates mine.yaml")

@@ -19,7 +19,7 @@ from rl_openness.envs.wolfpack import WolfpackConfig
 from rl_openness.errors import UserError, nearest
 from rl_openness.experiments.keys import ConfigError, KeyPath, checked, flat
 from rl_openness.policies.base import Policy
-from rl_openness.policies.teammates import make_teammate, population_types, teammate_names
+from rl_openness.policies.teammates import check_teammate, make_teammate, population_types, teammate_names
 from rl_openness.policies.wildfire import make_rule, wildfire_rules
 
 DEFAULT_SETUP = "3x3/S3"
@@ -76,7 +76,7 @@ def _team_options(environment: str, data: Mapping[str, Any]) -> dict[str, Any]:
     try:
         for split in ("train", "test"):
             for name in population_types(environment, who.get("teammates", teammate_names(environment)), split):
-                make_teammate(environment, name)
+                check_teammate(environment, name)
     except UserError as error:
         raise ConfigError(("options", "teammates"), str(error)) from None
     if who.get("split", "train") not in ("train", "test"):

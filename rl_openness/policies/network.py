@@ -24,6 +24,7 @@ class NetworkPolicy(Policy):
 
     def __init__(self, name: str, network: Decider, *, explore: bool = False) -> None:
         self.name, self.network, self.explore = name, network, explore
+        self.memoryless = getattr(network, "memoryless", False)
         self._memory: Tensor | None = None
 
     def act(self, obs: PackedObs, draws: DecisionDraws | None = None) -> Int:

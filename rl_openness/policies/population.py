@@ -21,8 +21,8 @@ TYPE = "type"
 class Population:
     """Decides for every member that has a type (protocol `envs.base.Teammates`).
 
-    Kinds of one family (`KindPolicy`) are decided in one call. Any other policy decides for all members, as a network
-    must that reads the whole team, and the rows of its type are taken.
+    Kinds of one family (`KindPolicy`) are decided in one call. A policy without memory decides for the members of its
+    type; one with memory for all members, also where none has the type now, and the rows of its type are taken.
     """
 
     def __init__(self, policies: Sequence[Policy], spec: EnvSpec) -> None:
@@ -53,8 +53,12 @@ class Population:
         for family, kinds_of_types in self._families.items():
             kinds = kinds_of_types[types]
             choices = np.where(kinds >= 0, family.decide(obs, kinds, draws), choices)
-        for index, policy in self._singles.items():  # also where no member has the type now: memory must go on
-            choices = np.where(types == index, policy.act(replace(obs, controlled=None), draws), choices)
+        for index, policy in self._singles.items():
+            mine = types == index
+            if policy.memoryless and not mine.any():
+                continue
+            deciding = replace(obs, controlled=mine if policy.memoryless else None)
+            choices = np.where(mine, policy.act(deciding, draws), choices)
         return choices
 
     def get_state(self) -> dict[str, NDArray[Any]]:

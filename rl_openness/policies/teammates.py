@@ -1,6 +1,7 @@
 """Teammates by name, populations by file, and the worlds that are given them.
 
-A type of teammate is a hand-written rule, a function that a user registered, or the path of a trained policy.
+A type of teammate is a hand-written rule, a learned policy that comes with the package, a function that a user
+registered, or the path of a trained policy.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from rl_openness.envs.wolfpack import make_wolfpack
 from rl_openness.errors import UserError, nearest
 from rl_openness.files import read_yaml
 from rl_openness.policies.base import Policy
+from rl_openness.policies.card import CARD, read_card
 from rl_openness.policies.population import Population
 
 Split = Literal["train", "test"]
 FOLDER = Path("tune_configs/teammates")
 """Where populations lie, in the present folder or beside the package."""
+LEARNED = Path(__file__).parent / "learned"
+"""Where learned policies lie that come with the package, in a folder `type-environment` each."""
 
 _RULES = {
     "foraging": "rl_openness.policies.foraging:foraging_rules",
@@ -48,19 +52,44 @@ def register_teammate(environment: str, name: str, make: Callable[[], Policy]) -
 
 
 def teammate_names(environment: str) -> list[str]:
-    """Named types of teammates of an environment; none where it has no teammates."""
+    """Named types of teammates of an environment that are programs; none where it has no teammates."""
     return [*_rules(environment), *_registered.get(environment, {})]
 
 
+def learned_names(environment: str) -> list[str]:
+    """Learned types of teammates that come with the package (trained by `rl-openness teammates train`)."""
+    found = sorted(LEARNED.glob(f"*-{environment}/{CARD}"))
+    return [path.parent.name.removesuffix(f"-{environment}") for path in found]
+
+
+def check_teammate(environment: str, name: str) -> None:
+    """Raises UserError if `make_teammate` does not know that type; a learned one is not loaded, which needs torch."""
+    if name in learned_names(environment):
+        read_card(LEARNED / f"{name}-{environment}")
+    elif _is_path(name):
+        read_card(name)
+    else:
+        make_teammate(environment, name)
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or Path(name).exists()
+
+
 def make_teammate(environment: str, name: str) -> Policy:
-    """The type of that name, or the trained policy at that path (it samples). Raises UserError if there is none."""
+    """The type of that name, or the trained policy at that path (which samples). Raises UserError if there is none."""
     if name in _registered.get(environment, {}):
         return _registered[environment][name]()
     if name in _rules(environment):
         return _rules(environment)[name]
-    if "/" in name or Path(name).exists():
+    if name in learned_names(environment):
+        policy = Policy.load(LEARNED / f"{name}-{environment}", explore=True)
+        policy.name = name
+        return policy
+    if _is_path(name):
         return Policy.load(name, explore=True)
-    raise UserError(f"unknown type of teammate {name!r} in {environment}{nearest(name, teammate_names(environment))}")
+    known = [*teammate_names(environment), *learned_names(environment)]
+    raise UserError(f"unknown type of teammate {name!r} in {environment}{nearest(name, known)}")
 
 
 def _rules(environment: str) -> Mapping[str, Policy]:
