@@ -10,7 +10,7 @@ import pytest
     [
         ("train", r"nothing to train: name a configuration .* or a run with --resume"),
         ("train tini.yaml", r"no file 'tini.yaml'; did you mean 'tiny.yaml'\?"),
-        ("train broken.yaml", r"broken.yaml:\d: not valid YAML"),
+        ("train broken.yaml", r"broken.yaml: line \d: not valid YAML"),
         ("train tiny.yaml --set settings.lrr=1", r"--set: settings.lrr: unknown key; did you mean 'lr'\?"),
         ("train wrong.yaml", r"wrong.yaml: run.env_stepz: unknown key; did you mean 'env_steps'\?"),
         ("train tiny.yaml --set run.env_steps=many", r"run.env_steps: .* not 'many'"),

@@ -136,10 +136,10 @@ def test_error_names_the_file_that_gave_the_key(small, write):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("name: [", r":1: not valid YAML"),
+        ("name: [", r"line 1: not valid YAML"),
         ("- a\n", "must hold keys and values, found list"),
         ("", "name: this key is missing"),
-        ("name: a\nname: b\n", ":2: not valid YAML: key 'name' is given twice"),
+        ("name: a\nname: b\n", "line 2: not valid YAML: key 'name' is given twice"),
         ("name: a\nextends: [b]\n", "extends: must be the name of a file"),
         ("name: ../a\n", "name: must begin with a letter or digit"),
         ("name: a\nrun: 5\n", "run: must be a group of keys, not 5"),

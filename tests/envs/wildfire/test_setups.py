@@ -93,9 +93,9 @@ def test_an_own_world_from_a_mapping_or_a_yaml_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "must hold the fields of a world, found NoneType"),
-        ("[1, 2]", "must hold the fields of a world, found list"),
-        ("fire: {lit: [}", "is not YAML: "),
+        ("", "wildfire field 'grid_height': Field required"),
+        ("[1, 2]", "must hold keys and values, found list"),
+        ("fire: {lit: [}", "not valid YAML: "),
         ("grid_height: 3", "wildfire field 'grid_width': Field required"),
     ],
 )
@@ -136,7 +136,7 @@ def test_wrong_names(arguments: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"fire.burnout_probabilty": 0.1}, "'fire.burnout_probabilty'; did you mean 'burnout_probability'?"),
+        ({"fire.burnout_probabilty": 0.1}, "'fire.burnout_probabilty'; did you mean 'fire.burnout_probability'?"),
         ({"frie.lit": 0}, "no field 'frie'; did you mean 'fire'?"),
         ({"grid_height.cells": 1}, "'grid_height.cells': 'grid_height' is a single value, not a group of fields"),
         ({"fire": 3}, "'fire': Input should be a valid dictionary"),
