@@ -104,7 +104,7 @@ def team_graph(sizes: Int, learner: Int, *, complete: bool, place: Int | None = 
         "source": np.concatenate([hub, j, k]),
         "target": np.concatenate([mate_node, k, j]),
         "heard": np.concatenate([other, one]),
-        "in_degree": in_degree[:, None],
+        "in_degree": in_degree[:, None].astype(np.float32),
     }
     return TeamGraph(num_teams=teams, **{name: torch.from_numpy(array) for name, array in arrays.items()})
 

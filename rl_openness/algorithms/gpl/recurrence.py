@@ -67,8 +67,8 @@ class TwinGRU(TwinRecurrent):
         inputs = torch.baddbmm(self.bias_ih.unsqueeze(1), rows, self.weight_ih.transpose(1, 2))
         (state,) = self.unpack(memory)
         states = []
-        for at in _blocks(block_sizes):
-            x, state = inputs[:, at], state[:, : at.stop - at.start]
+        for x in inputs.split_with_sizes(block_sizes, 1):
+            state = state[:, : x.shape[1]]
             own = torch.baddbmm(self.bias_hh.unsqueeze(1), state, self.weight_hh.transpose(1, 2))
             reset, update = (x[..., : -self.hidden] + own[..., : -self.hidden]).sigmoid().chunk(2, dim=2)
             new = (x[..., -self.hidden :] + reset * own[..., -self.hidden :]).tanh()
@@ -92,14 +92,6 @@ class TwinLSTM(TwinRecurrent):
         return outputs, after
 
 
-def _blocks(block_sizes: tuple[int, ...]) -> list[slice]:
-    """Rows of each block."""
-    ends = [0]
-    for size in block_sizes:
-        ends.append(ends[-1] + size)
-    return [slice(start, stop) for start, stop in pairwise(ends)]
-
-
 def _lstm_forward(
     rows: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor, h: Tensor, c: Tensor, block_sizes: tuple[int, ...]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -107,24 +99,25 @@ def _lstm_forward(
 
     h and c are views of the memory. tanh(x) is taken as 2 sigmoid(2 x) - 1: torch's own takes five times as long.
     """
+    hidden, recurrent, one = h.shape[2], w_hh.transpose(1, 2), rows.new_ones(())
     gates = torch.baddbmm(bias.unsqueeze(1), rows, w_ih.transpose(1, 2))
-    hidden = h.shape[2]
     memory = rows.new_empty(rows.shape[1], 2, 2, hidden)
     hs, cs = memory.permute(1, 2, 0, 3)
     squashed = rows.new_empty(2, rows.shape[1], hidden)
-    recurrent = w_hh.transpose(1, 2)
-    for at in _blocks(block_sizes):
-        count = at.stop - at.start
-        gate = gates[:, at].baddbmm_(h[:, :count], recurrent)
+    blocks = zip(*(x.split_with_sizes(block_sizes, 1) for x in (gates, hs, cs, squashed)), strict=True)
+    for gate, h_after, c_after, flat in blocks:
+        count = gate.shape[1]
+        gate.baddbmm_(h[:, :count], recurrent)
         keep_in, keep_old, new, out = gate.chunk(4, dim=2)
-        new.mul_(2.0)
+        new.add_(new)
         gate.sigmoid_()  # all four at once
-        new.mul_(2.0).sub_(1.0)
-        old, c, flat, h = c[:, :count], cs[:, at], squashed[:, at], hs[:, at]
-        torch.mul(keep_old, old, out=c)
-        c.addcmul_(keep_in, new)
-        torch.mul(c, 2.0, out=flat).sigmoid_().mul_(2.0).sub_(1.0)
-        torch.mul(out, flat, out=h)
+        new.add_(new).sub_(one)
+        torch.mul(keep_old, c[:, :count], out=c_after)
+        c_after.addcmul_(keep_in, new)
+        torch.add(c_after, c_after, out=flat).sigmoid_()
+        flat.add_(flat).sub_(one)
+        torch.mul(out, flat, out=h_after)
+        h, c = h_after, c_after
     return hs, memory.view(-1, 4 * hidden), cs, gates, squashed
 
 
@@ -154,42 +147,44 @@ class _LSTM(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, w_ih, w_hh, h, c, hs, cs, gates, squashed = ctx.saved_tensors
-        blocks = _blocks(ctx.block_sizes)
-        h_before, c_before = _one_step_earlier(h, hs, blocks), _one_step_earlier(c, cs, blocks)
+        h_before = _one_step_earlier(h, hs, ctx.block_sizes)
+        c_before = _one_step_earlier(c, cs, ctx.block_sizes)
+        one, shape = gates.new_ones(()), (*hs.shape[:2], 4, hs.shape[2])
         keep_in, keep_old, new, out = gates.chunk(4, dim=2)
-        slope = gates * (1.0 - gates)
+        slope = gates * (one - gates)
         in_slope, old_slope, new_slope, out_slope = slope.chunk(4, dim=2)
-        torch.addcmul(slope.new_ones(()), new, new, value=-1.0, out=new_slope)
+        torch.addcmul(one, new, new, value=-1.0, out=new_slope)
         in_slope.mul_(new)  # from here on d c / d gate; of the last gate d h / d gate
         old_slope.mul_(c_before)
         new_slope.mul_(keep_in)
         out_slope.mul_(squashed)
-        through_c = torch.addcmul(slope.new_ones(()), squashed, squashed, value=-1.0).mul_(out)
-        hidden = hs.shape[2]
+        through_c = torch.addcmul(one, squashed, squashed, value=-1.0).mul_(out)
+        whole = (slope, slope.view(shape), through_c, keep_old, grads[0])
+        blocks = list(zip(*(x.split_with_sizes(ctx.block_sizes, 1) for x in whole), strict=True))
         into_h = into_c = None
-        for at in reversed(blocks):
-            grad_h = grads[0][:, at]
+        for number in reversed(range(len(blocks))):
+            grad_gate, by_gate, h_to_c, kept, grad_h = blocks[number]
             if into_h is not None:
                 grad_h = grad_h.clone()
                 grad_h[:, : into_h.shape[1]] += into_h
-            grad_c = grad_h * through_c[:, at]
+            grad_c = grad_h * h_to_c
             if into_c is not None:
                 grad_c[:, : into_c.shape[1]] += into_c
-            grad_gate = slope[:, at]
-            grad_gate[..., : 3 * hidden].unflatten(2, (3, hidden)).mul_(grad_c.unsqueeze(2))
-            grad_gate[..., 3 * hidden :].mul_(grad_h)
-            if at.start:
-                into_c = grad_c.mul_(keep_old[:, at])
+            by_gate[:, :, :3].mul_(grad_c.unsqueeze(2))
+            by_gate[:, :, 3].mul_(grad_h)
+            if number:
+                into_c = grad_c.mul_(kept)
                 into_h = torch.bmm(grad_gate, w_hh)
         columns = slope.transpose(1, 2)
         grad_rows = torch.bmm(slope, w_ih) if ctx.needs_input_grad[0] else None
         return grad_rows, torch.bmm(columns, rows), torch.bmm(columns, h_before), slope.sum(1), None, None, None
 
 
-def _one_step_earlier(first: Tensor, after: Tensor, blocks: list[slice]) -> Tensor:
+def _one_step_earlier(first: Tensor, after: Tensor, block_sizes: tuple[int, ...]) -> Tensor:
     """State before every row, from the one that entered the first block and the states after all rows."""
-    before = after.new_empty(after.shape)
-    before[:, blocks[0]] = first
-    for old, at in pairwise(blocks):
-        before[:, at] = after[:, old.start : old.start + at.stop - at.start]
-    return before
+    before = [first]
+    start = 0
+    for size, following in pairwise(block_sizes):
+        before.append(after[:, start : start + following])
+        start += size
+    return torch.cat(before, dim=1)
