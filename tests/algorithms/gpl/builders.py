@@ -80,7 +80,9 @@ def observation(
         pair_agent=np.empty(0, dtype=np.int64),
         pair_task=np.empty(0, dtype=np.int64),
         pair_rows=np.empty((0, 0), dtype=np.float32),
-        controlled=None if controlled is None else np.array([letter in controlled for letter in letters]),
+        controlled=None
+        if controlled is None
+        else np.array([letter in controlled for letter in letters], dtype=np.bool_),
     )
 
 
