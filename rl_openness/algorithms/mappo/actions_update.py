@@ -97,7 +97,7 @@ def _advantages(
         rewards = chunk.team_reward.ravel()[segment_of_row(chunk.obs.agent_ptr)]
     advantage = member_advantages(
         chunk,
-        torch.from_numpy(rewards).to(dtype),
+        torch.tensor(rewards, dtype=dtype),  # a chunk that came through Ray is read-only
         (own, boot, final),
         gamma=settings.gamma,
         lambda_=settings.lambda_,
