@@ -300,5 +300,8 @@ class GplNetwork(nn.Module):
 
 
 def make_actor(spec: EnvSpec, settings: Mapping[str, Any]) -> GplNetwork:
-    """The acting network of a saved policy."""
-    return GplNetwork(spec, GplSettings(**settings))
+    """The acting network of a saved policy; where it explores, it does so as at the end of its schedule."""
+    checked = GplSettings(**settings)
+    network = GplNetwork(spec, checked)
+    network.epsilon = checked.epsilon if isinstance(checked.epsilon, float) else checked.epsilon[-1][1]
+    return network

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl_openness.algorithms.gpl.network import make_actor
+from rl_openness.algorithms.gpl.network import GplNetwork, make_actor
 from rl_openness.algorithms.gpl.settings import GplSettings
 from rl_openness.envs.base import NO_OP
 from rl_openness.envs.draws import DecisionDraws
@@ -141,7 +141,8 @@ def test_who_is_away_has_no_part_and_no_memory() -> None:
 
 def test_choices_of_float32_and_of_a_saved_policy() -> None:
     net = make_actor(SPEC, GplSettings(**SMALL).model_dump())
-    other = make_actor(SPEC, SMALL)
+    other = make_actor(SPEC, {**SMALL, "epsilon": 0.2})
+    assert (net.epsilon, other.epsilon, GplNetwork(SPEC, net.settings).epsilon) == (0.05, 0.2, 1.0)
     other.load_state_dict(net.state_dict())
     obs = observation(TEAMS)
     for _ in range(2):

@@ -180,6 +180,14 @@ def test_branches_share_nothing() -> None:
             assert not gradient[1 - branch].any(), name
 
 
+def test_expectations_take_the_agent_model_as_given() -> None:
+    net, obs = network(), observation(TEAMS)
+    theta, graph = run(net, obs, memory_of(net, obs))
+    for name, gradient in gradients(net, net.learner_values(theta, graph).sum()).items():
+        reached = gradient[0].any() and not gradient[1].any() if name.startswith("types") else gradient.any()
+        assert reached != name.startswith("agent_model"), name
+
+
 # The whole against the specification
 
 
