@@ -79,6 +79,8 @@ class GplSettings(BaseModel):
     """Copies of the environment that one runner steps together."""
     update_every: int = Field(4, ge=1)
     """Steps of all copies between two gradient steps; memory is differentiated through them and no further."""
+    updates_per_iteration: int = Field(64, ge=1)
+    """Windows, with an update each, between two reports."""
     lr: Schedule = 2.5e-4
     """Adam's learning rate."""
     adam_epsilon: Positive = 1e-8
