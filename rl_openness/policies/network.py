@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,15 +16,26 @@ from rl_openness.nn.acting import Decider
 from rl_openness.policies.base import Policy
 
 
+@runtime_checkable
+class Freezable(Protocol):
+    """A network that acts faster once its weights are final."""
+
+    def freeze(self) -> None:
+        """Prepare for acting with the present weights."""
+
+
 class NetworkPolicy(Policy):
     """Takes the best option of each agent, or samples (`explore`).
 
-    Memory is kept from call to call and follows `obs.carry`, so observations must come in order.
+    Memory is kept from call to call and follows `obs.carry`, so observations must come in order. The network's weights
+    must not change any more: one that has a method `freeze` is told so.
     """
 
     def __init__(self, name: str, network: Decider, *, explore: bool = False) -> None:
         self.name, self.network, self.explore = name, network, explore
         self.memoryless = getattr(network, "memoryless", False)
+        if isinstance(network, Freezable):
+            network.freeze()
         self._memory: Tensor | None = None
 
     def act(self, obs: PackedObs, draws: DecisionDraws | None = None) -> Int:

@@ -94,7 +94,15 @@ class ActionsActor(nn.Module):
         self.num_actions = spec.num_actions
         self.view = MemberView(spec, everything=False)
         self.network = SetNetwork(self.view, settings.hidden, spec.num_actions, 0.01)
+        self._frozen: tuple[Layers, ...] = ()
         self._tables = tuple(_table(each) for each in (self.view.own, self.view.tasks, self.view.others))
+
+    def freeze(self) -> None:
+        """Promise that the weights will not change any more, so that acting need not look at them again."""
+        self._frozen = self._layers()
+
+    def _layers(self) -> tuple[Layers, ...]:
+        return tuple(_layers(each) for each in (self.network.tasks, self.network.others, self.network.head))
 
     def forward(self, inputs: MemberInputs, mask: Tensor) -> ActionDistribution:
         """Distribution over the actions of each member."""
@@ -103,8 +111,7 @@ class ActionsActor(nn.Module):
     def logits(self, obs: PackedObs, members: np.ndarray) -> Float:
         """[D, A] of the members (rows), by the kernel; what `network` says, to rounding."""
         out = np.empty((len(members), self.num_actions), dtype=np.float32)
-        layers = [_layers(each) for each in (self.network.tasks, self.network.others, self.network.head)]
-        forward(team_of(obs), members, obs.agent_copy[members], *self._tables, *layers, out)
+        forward(team_of(obs), members, obs.agent_copy[members], *self._tables, *(self._frozen or self._layers()), out)
         return out
 
     def act(

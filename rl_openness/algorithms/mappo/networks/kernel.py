@@ -64,10 +64,17 @@ def team_of(obs: PackedObs) -> Team:
 
 @njit(**FLAGS)
 def add_product(row, weight, first, out):
-    """`out` += row @ weight[first : first + len(row)]; the inner loop runs over outputs, which the CPU does at once."""
+    """`out` += row @ weight[first : first + len(row)]; behind a ReLU many numbers are 0."""
     for i in range(len(row)):
-        for o in range(len(out)):
-            out[o] += row[i] * weight[first + i, o]
+        if row[i] != 0.0:
+            add_scaled(row[i], weight[first + i], out)
+
+
+@njit(**FLAGS)
+def add_scaled(factor, row, out):
+    """`out` += factor * row, which the CPU does for several outputs at once."""
+    for o in range(len(out)):
+        out[o] += factor * row[o]
 
 
 @njit(**FLAGS)
@@ -80,14 +87,11 @@ def encode(row, table, mine, own, base, layers, first, second):
         first[o] = base[o]
     place = len(own)
     for i in range(len(table.column)):
-        value = row[table.column[i]] * table.scale[i]
-        for o in range(len(first)):
-            first[o] += value * layers.weight_1[place, o]
+        add_scaled(row[table.column[i]] * table.scale[i], layers.weight_1[place], first)
         place += 1
     for i in range(len(table.axis)):
-        value = row[table.axis[i]] * table.axis_scale[i] - mine[table.own_axis[i]] * table.own_axis_scale[i]
-        for o in range(len(first)):
-            first[o] += value * layers.weight_1[place, o]
+        offset = row[table.axis[i]] * table.axis_scale[i] - mine[table.own_axis[i]] * table.own_axis_scale[i]
+        add_scaled(offset, layers.weight_1[place], first)
         place += 1
     for o in range(len(first)):
         first[o] = max(first[o], np.float32(0.0))
