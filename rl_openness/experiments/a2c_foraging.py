@@ -51,7 +51,7 @@ def learn(request: Request) -> Path:
         "environment": {"name": "foraging", "options": ENVIRONMENT},
         "settings": SETTINGS,
         "run": {"env_steps": request.env_steps, "seed": request.seed, "checkpoint_every": request.env_steps},
-        "evaluation": {"episodes": 1, "rules": []},
+        "evaluation": {"episodes": 1, "rules": ["H1"]},
         "tracking": {"mlflow": False},
     }
     settings = ExperimentSettings.model_validate(data)
