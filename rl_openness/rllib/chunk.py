@@ -36,7 +36,7 @@ class RolloutChunk:
     boot: PackedObs
     """[B] what followed the last step (a new episode's start where one ended); `carry` names rows of the last step."""
     final: PackedObs | None
-    """Last observations of truncated episodes, to bootstrap from."""
+    """Last observations of truncated episodes, to bootstrap from; their `carry` names no rows of this chunk."""
     final_step: Int
     """Team-step of each."""
     window: int

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_openness.envs.base import OpenVectorEnv, PackedObs, StepResult
+from rl_openness.envs.base import OpenVectorEnv, PackedObs, StepResult, concatenate
 from rl_openness.nn.acting import Decider
 from rl_openness.rllib.chunk import RolloutChunk, join_steps
 
@@ -82,7 +82,7 @@ class Sampler:
             terminated=np.stack(terminated),
             truncated=np.stack(truncated),
             boot=self._obs,
-            final=join_steps(finals) if finals else None,
+            final=concatenate(finals) if finals else None,
             final_step=np.concatenate(final_steps) if final_steps else np.empty(0, dtype=np.int64),
             window=self.window,
             memory=np.concatenate(memories) if memories else None,
