@@ -64,6 +64,7 @@ def test_a_run_leaves_all_its_files(trained):
     place, _ = trained
     run = place / "runs" / "tiny"
     assert {path.name for path in run.iterdir()} == {
+        ".lock",
         "checkpoints",
         "config.yaml",
         "episodes.parquet",
@@ -177,7 +178,7 @@ def test_a_run_that_lost_its_evaluation_is_evaluated_without_training(trained, r
     (run / "episodes.parquet").unlink()
     before = (run / "progress.csv").read_bytes()
     printed = rlo("train", "--resume", "tiny", cwd=tmp_path, **shared_ray).stdout
-    assert "iteration" not in printed
+    assert "\niteration" not in printed
     assert "185.8" in printed
     assert (run / "progress.csv").read_bytes() == before
 
@@ -192,7 +193,7 @@ def test_several_seeds_side_by_side(rlo, shared_ray, place, tmp_path):
         config = yaml.safe_load((tmp_path / "runs" / f"tiny-seed{seed}" / "config.yaml").read_text())
         assert config["run"]["seed"] == seed
     assert "mean return over 2 seeds" in done.stdout
-    assert re.search(r"2x3/S1 .*plato +(│ +-?[0-9.]+ ){4}", done.stdout)
+    assert re.search(r"2x3/S1 .*plato +(│ +-?[0-9.]+ +){4}│", done.stdout)
     weights = [
         path.read_bytes() for path in tmp_path.glob("runs/*/checkpoints/000000000128/policy/weights.safetensors")
     ]
