@@ -148,17 +148,21 @@ def test_half_a_run_and_its_rest_equal_the_whole(trained, rlo, shared_ray):
 @pytest.mark.slow
 def test_interrupted_it_saves_and_goes_on_exactly(trained, rlo, shared_ray):
     place, _ = trained
-    run = place / "runs" / "cut"
-    arguments = ("train", "tiny.yaml", "--run", "cut", "--set", "evaluation.rules=[]")
-    code, printed = interrupt(arguments, signal.SIGINT, ["iteration 1 "], cwd=place, **shared_ray)
+    for attempt in range(5):  # on a busy machine the signal may come after the end of so short a run
+        name = f"cut{attempt}"
+        arguments = ("train", "tiny.yaml", "--run", name, "--set", "evaluation.rules=[]")
+        code, printed = interrupt(arguments, signal.SIGINT, ["iteration 1 "], cwd=place, **shared_ray)
+        if code != 0:
+            break
     assert code == 130
-    assert "rl-openness train --resume runs/cut" in printed
+    run = place / "runs" / name
+    assert f"rl-openness train --resume runs/{name}" in printed
     done = len(progress(run))
     assert 1 <= done < 40
-    assert f"runs/cut/checkpoints/{64 * done:012d} is saved" in printed
-    rlo("train", "tiny.yaml", "--resume", "cut", "--set", "evaluation.rules=[]", cwd=place, **shared_ray)
+    assert f"runs/{name}/checkpoints/{64 * done:012d} is saved" in printed
+    rlo("train", "tiny.yaml", "--resume", name, "--set", "evaluation.rules=[]", cwd=place, **shared_ray)
     assert same_end(run, place / "runs" / "tiny")
-    (tracked,) = [each for each in tracked_runs(place) if each.info.run_name == "cut"]
+    (tracked,) = [each for each in tracked_runs(place) if each.info.run_name == name]
     assert tracked.info.status == "FINISHED"
     assert {step for step, _ in history(place, tracked)} == set(range(64, 2561, 64))
 
