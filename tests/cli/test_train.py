@@ -64,6 +64,7 @@ def test_a_run_leaves_all_its_files(trained):
     place, _ = trained
     run = place / "runs" / "tiny"
     assert {path.name for path in run.iterdir()} == {
+        ".lock",
         "checkpoints",
         "config.yaml",
         "episodes.parquet",
@@ -147,17 +148,21 @@ def test_half_a_run_and_its_rest_equal_the_whole(trained, rlo, shared_ray):
 @pytest.mark.slow
 def test_interrupted_it_saves_and_goes_on_exactly(trained, rlo, shared_ray):
     place, _ = trained
-    run = place / "runs" / "cut"
-    arguments = ("train", "tiny.yaml", "--run", "cut", "--set", "evaluation.rules=[]")
-    code, printed = interrupt(arguments, signal.SIGINT, ["iteration 1 "], cwd=place, **shared_ray)
+    for attempt in range(5):  # on a busy machine the signal may come after the end of so short a run
+        name = f"cut{attempt}"
+        arguments = ("train", "tiny.yaml", "--run", name, "--set", "evaluation.rules=[]")
+        code, printed = interrupt(arguments, signal.SIGINT, ["iteration 1 "], cwd=place, **shared_ray)
+        if code != 0:
+            break
     assert code == 130
-    assert "rl-openness train --resume runs/cut" in printed
+    run = place / "runs" / name
+    assert f"rl-openness train --resume runs/{name}" in printed
     done = len(progress(run))
     assert 1 <= done < 40
-    assert f"runs/cut/checkpoints/{64 * done:012d} is saved" in printed
-    rlo("train", "tiny.yaml", "--resume", "cut", "--set", "evaluation.rules=[]", cwd=place, **shared_ray)
+    assert f"runs/{name}/checkpoints/{64 * done:012d} is saved" in printed
+    rlo("train", "tiny.yaml", "--resume", name, "--set", "evaluation.rules=[]", cwd=place, **shared_ray)
     assert same_end(run, place / "runs" / "tiny")
-    (tracked,) = [each for each in tracked_runs(place) if each.info.run_name == "cut"]
+    (tracked,) = [each for each in tracked_runs(place) if each.info.run_name == name]
     assert tracked.info.status == "FINISHED"
     assert {step for step, _ in history(place, tracked)} == set(range(64, 2561, 64))
 
@@ -177,7 +182,7 @@ def test_a_run_that_lost_its_evaluation_is_evaluated_without_training(trained, r
     (run / "episodes.parquet").unlink()
     before = (run / "progress.csv").read_bytes()
     printed = rlo("train", "--resume", "tiny", cwd=tmp_path, **shared_ray).stdout
-    assert "iteration" not in printed
+    assert "\niteration" not in printed
     assert "185.8" in printed
     assert (run / "progress.csv").read_bytes() == before
 
@@ -192,7 +197,7 @@ def test_several_seeds_side_by_side(rlo, shared_ray, place, tmp_path):
         config = yaml.safe_load((tmp_path / "runs" / f"tiny-seed{seed}" / "config.yaml").read_text())
         assert config["run"]["seed"] == seed
     assert "mean return over 2 seeds" in done.stdout
-    assert re.search(r"2x3/S1 .*plato +(│ +-?[0-9.]+ ){4}", done.stdout)
+    assert re.search(r"2x3/S1 .*plato +(│ +-?[0-9.]+ +){4}│", done.stdout)
     weights = [
         path.read_bytes() for path in tmp_path.glob("runs/*/checkpoints/000000000128/policy/weights.safetensors")
     ]
