@@ -24,7 +24,7 @@ from rl_openness.envs.foraging.rules import (
 from rl_openness.envs.foraging.state import empty_state, state_limits
 from rl_openness.envs.foraging.team import change_teams, decision_keys, start_teams
 from rl_openness.envs.foraging.view import foraging_spec, pack
-from rl_openness.envs.state import restore
+from rl_openness.envs.state import begin_episodes, restore
 from rl_openness.errors import UserError
 
 AtEnd = Literal["reset", "stop"]
@@ -96,17 +96,7 @@ class ForagingEnv(OpenVectorEnv):
 
     def reset(self, seeds: Int | Sequence[int] | None = None, copies: Int | None = None) -> None:
         """See `OpenVectorEnv.reset`."""
-        rows = self._all if copies is None else whole_numbers(copies, "copies")
-        if len(rows) and (rows.min() < 0 or rows.max() >= self.num_copies):
-            raise ValueError(f"reset: copies must lie in 0 to {self.num_copies - 1}, found {rows.tolist()}")
-        if seeds is None:
-            self._state.episode[rows] += 1
-        else:
-            seeds = whole_numbers(seeds, "seeds")
-            if seeds.shape != rows.shape:
-                raise ValueError(f"reset needs one seed per copy: {len(rows)} copies, seeds of shape {seeds.shape}")
-            self._state.seed[rows] = seeds
-            self._state.episode[rows] = 0
+        rows = begin_episodes(self._state.seed, self._state.episode, seeds, copies)
         with np.errstate(over="ignore"):  # the hash wraps, which NumPy reports when the JIT is off
             start_teams(self._rules, self._state, rows)
         self._obs = None

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rl_openness.envs.base import Int, OpenVectorEnv, PackedObs, StepResult, whole_numbers
 from rl_openness.envs.draws import Keys, child_seeds, step_keys
+from rl_openness.envs.state import BIG, begin_episodes, restore
 from rl_openness.envs.wildfire.config import WildfireConfig
 from rl_openness.envs.wildfire.rules import (
     EVENTS,
@@ -140,17 +141,7 @@ class WildfireEnv(OpenVectorEnv):
 
     def reset(self, seeds: Int | Sequence[int] | None = None, copies: Int | None = None) -> None:
         """See `OpenVectorEnv.reset`. The start is the configured one; seeds only drive what happens after it."""
-        rows = self._all if copies is None else whole_numbers(copies, "copies")
-        if len(rows) and (rows.min() < 0 or rows.max() >= self.num_copies):
-            raise ValueError(f"reset: copies must lie in 0 to {self.num_copies - 1}, found {rows.tolist()}")
-        if seeds is None:
-            self._state.episode[rows] += 1
-        else:
-            seeds = whole_numbers(seeds, "seeds")
-            if seeds.shape != rows.shape:
-                raise ValueError(f"reset needs one seed per copy: {len(rows)} copies, seeds of shape {seeds.shape}")
-            self._state.seed[rows] = seeds
-            self._state.episode[rows] = 0
+        rows = begin_episodes(self._state.seed, self._state.episode, seeds, copies)
         reset_copies(self._rules, self._state, rows)
 
     def observe(self) -> PackedObs:
@@ -233,22 +224,12 @@ class WildfireEnv(OpenVectorEnv):
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Inverse of `get_state`."""
-        for name, mine in self._state._asdict().items():
-            if name not in state or np.shape(state[name]) != mine.shape:
-                found = np.shape(state[name]) if name in state else "nothing"
-                raise ValueError(f"state array {name!r} must have shape {mine.shape}, found {found}")
-            given = np.asarray(state[name])
-            if not np.can_cast(given.dtype, mine.dtype, "same_kind") or (given.dtype == bool) != (mine.dtype == bool):
-                raise ValueError(f"state array {name!r} must be {mine.dtype}, found {given.dtype}")
-            low, high = self._range(name)
-            if not ((given >= low) & (given <= high)).all():  # also refuses NaN
-                raise ValueError(f"state array {name!r} must lie in {low} to {high}")
-        for name, mine in self._state._asdict().items():
-            mine[...] = state[name]
+        arrays = self._state._asdict()
+        restore(arrays, state, {name: self._range(name) for name in arrays})
 
     def _range(self, name: str) -> tuple[float, float]:
         """Smallest and largest value of a state array; kernels use some of them as indices."""
-        rules, big = self._rules, 2**62
+        rules = self._rules
         top = rules.num_states - 1
         limits: dict[str, tuple[float, float]] = {
             "fire": (-int(rules.size.max()), int(rules.size.max())),
@@ -257,6 +238,6 @@ class WildfireEnv(OpenVectorEnv):
             "capacity": (0, float(np.finfo(np.float32).max)),
             "equipment": (0, len(rules.equipment) - 1),
             "fuel": (-(2**31), 2**31 - 1),
-            "seed": (-big, 2**63 - 1),
+            "seed": (-BIG, 2**63 - 1),
         }
-        return limits.get(name, (0, big))
+        return limits.get(name, (0, BIG))

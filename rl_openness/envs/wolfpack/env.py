@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from rl_openness.envs.base import Int, OpenVectorEnv, PackedObs, StepResult, Teammates, whole_numbers
 from rl_openness.envs.draws import DecisionDraws, Keys, child_seeds, step_keys
-from rl_openness.envs.state import restore
+from rl_openness.envs.state import begin_episodes, restore
 from rl_openness.envs.wolfpack.config import WolfpackConfig
 from rl_openness.envs.wolfpack.prey import PreyPolicy, PreyView, WeightedPrey
 from rl_openness.envs.wolfpack.rules import (
@@ -110,17 +110,7 @@ class WolfpackEnv(OpenVectorEnv):
     def reset(self, seeds: Int | Sequence[int] | None = None, copies: Int | None = None) -> None:
         """See `OpenVectorEnv.reset`."""
         state = self._state
-        rows = self._all if copies is None else whole_numbers(copies, "copies")
-        if len(rows) and (rows.min() < 0 or rows.max() >= self.num_copies):
-            raise ValueError(f"reset: copies must lie in 0 to {self.num_copies - 1}, found {rows.tolist()}")
-        if seeds is None:
-            state.episode[rows] += 1
-        else:
-            seeds = whole_numbers(seeds, "seeds")
-            if seeds.shape != rows.shape:
-                raise ValueError(f"reset needs one seed per copy: {len(rows)} copies, seeds of shape {seeds.shape}")
-            state.seed[rows] = seeds
-            state.episode[rows] = 0
+        rows = begin_episodes(state.seed, state.episode, seeds, copies)
         keys = step_keys(state.seed[rows], state.episode[rows], np.zeros_like(rows))
         with np.errstate(over="ignore"):  # the hash wraps, which NumPy reports when the JIT is off
             start(self._rules, state, keys, rows, self._newcomers)
