@@ -63,7 +63,8 @@ def stop_on_signal() -> Iterator[Stop]:
         yield stop
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    before = {number: handler for number, handler in before.items() if handler != signal.SIG_IGN}  # as under nohup
+    if before[signal.SIGHUP] == signal.SIG_IGN:  # under nohup a closed terminal means nothing
+        del before[signal.SIGHUP]
 
     def restore() -> None:
         for number, handler in before.items():
