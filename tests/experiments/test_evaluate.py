@@ -56,7 +56,7 @@ def test_worlds_by_name(options, name, optimum):
 
 
 def test_unknown_setup_is_told():
-    with pytest.raises(UserError, match=r"^unknown setup '3x3/S33'; did you mean '3x3/S3'\?$"):
+    with pytest.raises(UserError, match=r"^setup: unknown setup '3x3/S33'; did you mean '3x3/S3'\?$"):
         find_world("wildfire", {"setup": "3x3/S33"})
 
 
