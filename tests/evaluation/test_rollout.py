@@ -114,6 +114,7 @@ def test_summary() -> None:
     summary = summarise(frame)
     assert summary == pytest.approx(
         {
+            "team_size_mean": 165 / 60,
             "episodes": 3,
             "return_mean": 2.0,
             "return_std": np.std([4, -6, 8], ddof=1),

@@ -50,7 +50,7 @@ def prepare(
     settings = target.settings
     lines = [Timeline.of(chunk, target.inputs, with_final=not settings.horizon_as_terminal) for chunk in chunks]
     counts = [line.first[0] for line in lines]
-    stored = [None if chunk.memory is None else torch.from_numpy(chunk.memory) for chunk in chunks]
+    stored = [None if chunk.memory is None else torch.tensor(chunk.memory) for chunk in chunks]
     own = _entering(chunks, lines, stored, target)
     theirs = _entering(chunks, lines, target_memory or [None] * len(chunks), target)
     passage = Passage.of(joined([line.online() for line in lines], counts), own, target)
@@ -96,7 +96,7 @@ def _next_values(
         value = values[step : step + teams]
         if len(value) > steps:
             value, last = value[:steps].clone(), value[steps:]
-            value[torch.from_numpy(chunk.final_step)] = last
+            value[torch.tensor(chunk.final_step)] = last
         next_values.append(value)
         here = line.present[len(chunk.choices) :][: len(chunk.boot.present)]
         start = row + line.window[0] - line.first[0]
@@ -113,9 +113,9 @@ def _next_values(
 def _targets(chunk: RolloutChunk, next_value: Tensor, settings: GplSettings) -> Tensor:
     over = chunk.terminated | chunk.truncated if settings.horizon_as_terminal else chunk.terminated
     return td_targets(
-        torch.from_numpy(chunk.team_reward).to(next_value.dtype).reshape(-1),
+        torch.tensor(chunk.team_reward, dtype=next_value.dtype).reshape(-1),
         next_value,
-        torch.from_numpy(over).reshape(-1),
+        torch.tensor(over).reshape(-1),
         gamma=settings.gamma,
         reward_shift=settings.reward_shift,
     )
@@ -137,7 +137,7 @@ def _kept(chunks: Sequence[RolloutChunk], lines: Sequence[Timeline], settings: G
             next_sizes[chunk.final_step] = line.sizes[copies + steps :]
             ended[chunk.final_step] = False
         kept = kept_transitions(
-            settings.transitions, *(torch.from_numpy(x) for x in (line.sizes[:steps], next_sizes, next_new, ended))
+            settings.transitions, *(torch.tensor(x) for x in (line.sizes[:steps], next_sizes, next_new, ended))
         )
         assert kept is not None
         parts.append(kept)
