@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
-import torch
-from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, TargetNetworkAPI
-from ray.rllib.core.rl_module.torch import TorchRLModule
+from ray.rllib.core.rl_module.apis import TargetNetworkAPI
 
 from rl_openness.algorithms.gpl.network import GplNetwork
 from rl_openness.algorithms.gpl.settings import GplSettings
 from rl_openness.algorithms.gpl.update import Batch, evaluate
 from rl_openness.algorithms.schedules import value_at
 from rl_openness.envs.base import EnvSpec
+from rl_openness.rllib.module import OpenModule
 
 
-class GplModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):  # type: ignore[misc]
+class GplModule(OpenModule, TargetNetworkAPI):  # type: ignore[misc]
     """`model_config` carries `env_spec` (columns) and `settings` (the method's)."""
 
     def setup(self) -> None:
@@ -41,20 +38,9 @@ class GplModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):  # type: ign
         """(online, target); moved by `update.soft_update`."""
         return [(self.network, self.target)]
 
-    def train(self, mode: bool = True) -> Self:
-        """As torch, but free where nothing changes: RLlib switches modes around every forward pass."""
-        return self if self.training == mode else super().train(mode)
-
     def get_non_inference_attributes(self) -> list[str]:
         """What acting does not need."""
         return ["target"]
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """As RLlib, but numbers keep their precision."""
-        weights = {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
-        missing = self.load_state_dict(weights, strict=False).missing_keys
-        if missing:
-            raise ValueError(f"the saved state lacks {', '.join(missing)}")
 
     def _forward_exploration(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         epsilon = value_at(self.settings.epsilon, batch["env_steps"])

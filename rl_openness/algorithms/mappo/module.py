@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Self
-
-import numpy as np
-import torch
-from ray.rllib.core.rl_module.apis import InferenceOnlyAPI
-from ray.rllib.core.rl_module.torch import TorchRLModule
+from typing import Any
 
 from rl_openness.algorithms.mappo.actions_update import MemberBatch, evaluate_members
 from rl_openness.algorithms.mappo.networks.actions import ActionsNetwork
@@ -17,9 +12,10 @@ from rl_openness.algorithms.mappo.networks.plato import PlatoNetwork
 from rl_openness.algorithms.mappo.settings import ActionsSettings, PlatoSettings
 from rl_openness.algorithms.mappo.update import Minibatch, evaluate
 from rl_openness.envs.base import EnvSpec
+from rl_openness.rllib.module import OpenModule
 
 
-class MappoModule(TorchRLModule, InferenceOnlyAPI):  # type: ignore[misc]
+class MappoModule(OpenModule):
     """Actor, and critic for training. `model_config` carries `env_spec` (columns) and `settings` (the method's)."""
 
     def setup(self) -> None:
@@ -36,20 +32,9 @@ class MappoModule(TorchRLModule, InferenceOnlyAPI):  # type: ignore[misc]
         """What acting needs."""
         return self.network.actor
 
-    def train(self, mode: bool = True) -> Self:
-        """As torch, but free where nothing changes: RLlib switches modes around every forward pass."""
-        return self if self.training == mode else super().train(mode)
-
     def get_non_inference_attributes(self) -> list[str]:
         """What acting does not need."""
         return ["network.critic"]
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """As RLlib, but numbers keep their precision (it would make the value statistics float32)."""
-        weights = {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
-        missing = self.load_state_dict(weights, strict=False).missing_keys
-        if missing:
-            raise ValueError(f"the saved state lacks {', '.join(missing)}")
 
     def _forward_exploration(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         return {"decision": self.actor.act(batch["obs"], batch["draws"], batch["memory"], explore=True)}
