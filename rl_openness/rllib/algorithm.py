@@ -24,6 +24,7 @@ from ray.rllib.utils.metrics import (
     TIMERS,
 )
 
+from rl_openness.rllib.chunk import RolloutChunk
 from rl_openness.rllib.data import RolloutData
 
 REMOTE_RUNNERS = "remote_runners"
@@ -52,35 +53,59 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
 
     def training_step(self) -> None:
         """One iteration: as many times as the method says, sample and update."""
+        sampled = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
         for _ in range(self.config.updates_per_iteration):
-            self._sample_and_update()
+            with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
+                chunks = self._sample()
+            if not chunks:
+                self._count_empty_iteration()
+                continue
+            self._empty_iterations = 0
+            sampled += sum(chunk.env_steps() for chunk in chunks)
+            with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
+                self._learn(chunks, sampled)
+            with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)):
+                self._hand_out_weights()
+        self._gather_local_metrics()
 
-    def _sample_and_update(self) -> None:
-        """`train_batch_size_per_learner` team-steps for each learner, one update."""
-        with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
-            chunks, results = synchronous_parallel_sample(
-                worker_set=self.env_runner_group,
-                max_env_steps=self.config.total_train_batch_size,
-                sample_timeout_s=self.config.sample_timeout_s,
-                _uses_new_env_runners=True,
-                _return_metrics=True,
-            )
-        if not chunks:
-            self._count_empty_iteration()
+    def _samples_here(self) -> bool:
+        return bool(self.env_runner_group.num_remote_env_runners() == 0)
+
+    def _sample(self) -> list[RolloutChunk]:
+        """`train_batch_size_per_learner` team-steps for each learner; none if all runners are away."""
+        chunks: list[RolloutChunk]
+        if self._samples_here():
+            chunks = self.env_runner.sample()  # one fragment is the whole batch, see `OpenConfig.validate`
+            return chunks
+        chunks, results = synchronous_parallel_sample(
+            worker_set=self.env_runner_group,
+            max_env_steps=self.config.total_train_batch_size,
+            sample_timeout_s=self.config.sample_timeout_s,
+            _uses_new_env_runners=True,
+            _return_metrics=True,
+        )
+        if chunks:
+            self.metrics.aggregate(results, key=ENV_RUNNER_RESULTS)
+        return chunks
+
+    def _learn(self, chunks: list[RolloutChunk], sampled: int) -> None:
+        """One update; `sampled` env steps were taken so far."""
+        timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: sampled}
+        if self.learner_group.is_local:
+            data = RolloutData(chunks=chunks)
+            self.learner_group.update(training_data=data, timesteps=timesteps, _no_metrics_reduce=True)
             return
-        self._empty_iterations = 0
-        self.metrics.aggregate(results, key=ENV_RUNNER_RESULTS)
-        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
-            if not self.learner_group.is_local:
-                # Owned by this process, so that a runner's death cannot take its chunk along.
-                chunks = [ray.put(chunk) for chunk in chunks]
-            sampled = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
-            learned = self.learner_group.update(
-                training_data=RolloutData(chunks=chunks), timesteps={NUM_ENV_STEPS_SAMPLED_LIFETIME: sampled}
-            )
-            self.metrics.aggregate(learned, key=LEARNER_RESULTS)
-        with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)):
-            self._hand_out_weights()
+        # Owned by this process, so that a runner's death cannot take its chunk along.
+        data = RolloutData(chunks=[ray.put(chunk) for chunk in chunks])
+        learned = self.learner_group.update(training_data=data, timesteps=timesteps)
+        self.metrics.aggregate(learned, key=LEARNER_RESULTS)
+
+    def _gather_local_metrics(self) -> None:
+        """What runner and learner of this process have logged, once an iteration: RLlib reduces a value in 40 us."""
+        if self._samples_here():
+            self.metrics.aggregate([self.env_runner.get_metrics()], key=ENV_RUNNER_RESULTS)
+        if self.learner_group.is_local:
+            self.metrics.aggregate([self.learner_group._learner.metrics.reduce()], key=LEARNER_RESULTS)
 
     def _count_empty_iteration(self) -> None:
         """All runners are away; RLlib restarts them. An error in the environment would repeat itself for ever."""
@@ -92,7 +117,7 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
             )
 
     def _hand_out_weights(self) -> None:
-        if self.learner_group.is_local and self.env_runner_group.num_remote_env_runners() == 0:
+        if self.learner_group.is_local and self._samples_here():
             # In one process: copy in place instead of RLlib's way through NumPy and the object store.
             with torch.no_grad():
                 torch._foreach_copy_(*self._local_weights())
