@@ -75,6 +75,7 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             return
         copies = self.config.num_envs_per_env_runner
         self.env = make_environment(self.config.env, copies, self.config.env_config)
+        self.env.restart_failed = self.config.restart_failed_sub_environments
         self._sampler = Sampler(
             self.env,
             window=self.config.memory_window,
@@ -130,7 +131,7 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             steps = max(math.ceil(num_timesteps / self._sampler.env.num_copies), 1)
         chunk = self._sampler.collect(network, steps, explore=explore)
         self._log([chunk], len(self._sampler.finished_episodes()), self._sampler.recent_means())
-        return [chunk]
+        return [chunk] if chunk.num_copies else []
 
     def _sample_episodes(self, network: _Explorer, wanted: int, explore: bool) -> list[RolloutChunk]:
         """The first episode of each of `wanted` seeds, always the same ones; training episodes go on afterwards.

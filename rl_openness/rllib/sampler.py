@@ -27,6 +27,8 @@ class Sampler:
     def __init__(self, env: OpenVectorEnv, *, window: int, source: int = 0, agent_rewards: bool = False) -> None:
         self.env, self.window, self.source, self.agent_rewards = env, window, source, agent_rewards
         self._env_steps = 0
+        self.failures = 0
+        """Fragments that were dropped because their copy's environment raised."""
         self.restart()
 
     def restart(self, seeds: NDArray[np.int64] | None = None) -> None:
@@ -46,13 +48,14 @@ class Sampler:
         return self._env_steps
 
     def collect(self, network: Decider, num_steps: int, *, explore: bool = True) -> RolloutChunk:
-        """`num_steps` steps of all copies."""
+        """`num_steps` steps of all copies; those in which the environment raised are left out (and may be all)."""
         steps: list[PackedObs] = []
         choices, log_probs, rewards, terminated, truncated, memories = [], [], [], [], [], []
         own_rewards = []
         finals: list[PackedObs] = []
         final_steps: list[NDArray[np.int64]] = []
         copies = self.env.num_copies
+        failed = np.zeros(copies, dtype=np.bool_)
         for t in range(num_steps):
             decision = network.act(self._obs, self.env.draws(), self._memory, explore=explore)
             if decision.memory_in is not None and t % self.window == 0:
@@ -70,9 +73,11 @@ class Sampler:
                 finals.append(result.final_obs.select(cut))
                 final_steps.append(t * copies + result.ended[cut])
             self._keep_books(result)
+            if result.failed is not None:
+                failed[result.failed] = True
             self._obs, self._memory = self.env.observe(), decision.memory
         start, self._env_steps = self._env_steps, self._env_steps + num_steps * copies
-        return RolloutChunk(
+        chunk = RolloutChunk(
             num_steps=num_steps,
             num_copies=copies,
             obs=join_steps(steps),
@@ -90,6 +95,8 @@ class Sampler:
             start=start,
             source=self.source,
         )
+        self.failures += int(failed.sum())
+        return chunk.select_copies(np.flatnonzero(~failed)) if failed.any() else chunk
 
     def _keep_books(self, result: StepResult) -> None:
         self._returns += result.team_reward
@@ -104,6 +111,9 @@ class Sampler:
         self._lengths[result.ended] = 0
         for counts in self._events.values():
             counts[result.ended] = 0
+        if result.failed is not None:
+            for total in (self._returns, self._lengths, *self._events.values()):
+                total[result.failed] = 0
 
     def finished_episodes(self) -> list[tuple[int, dict[str, float]]]:
         """Episodes that ended since the last call: their copy, and return, length and the sum of every event."""
