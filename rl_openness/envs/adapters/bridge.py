@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_openness.envs.adapters.copy import EVENTS, Copy, EnvironmentFault, Member, Played
+from rl_openness.envs.adapters.copy import EVENTS, Copy, EnvironmentFailedError, Member, Played
 from rl_openness.envs.adapters.foreign import Convention, Foreign, make_foreign
 from rl_openness.envs.adapters.mapping import ObservationMapping, Reader
 from rl_openness.envs.base import NO_OP, EnvSpec, Int, OpenVectorEnv, PackedObs, StepResult, whole_numbers
@@ -44,8 +44,8 @@ def bridge(
 
     `make_env()` gives one. `mapping` says what its observations mean. `agents`: names that it may have, or a regular
     expression that further names match (None: what it declares). Episodes are truncated after `max_steps`, if given.
-    `convention`: `parallel` or `rllib` where the classes do not tell. `over(env)` says when an episode of a `ParallelEnv`
-    has ended whose agents may all be away. Raises UserError, naming what is wrong, for an environment that cannot be
+    `convention`: `parallel` or `rllib` where the classes do not tell. `over(env)` says when an episode has ended of a
+    `ParallelEnv` whose agents may all be away. Raises UserError, naming what is wrong, for an environment that cannot be
     bridged.
     """
     probe = make_foreign(make_env(), convention, over)
@@ -78,7 +78,7 @@ class BridgedEnv(OpenVectorEnv):
     """Copies of a foreign environment, stepped one after another; see `bridge`.
 
     With `restart_failed` a copy whose environment raises begins a new episode in a new environment, and the step result
-    names it in `failed`; otherwise `EnvironmentFault` is raised.
+    names it in `failed`; otherwise `EnvironmentFailedError` is raised.
     """
 
     def __init__(self, copies: list[Copy], reader: Reader, label: str, max_steps: int | None) -> None:
@@ -113,7 +113,7 @@ class BridgedEnv(OpenVectorEnv):
         """The present episode of a copy; with `restart_failed` its environment gets a second chance."""
         try:
             self._copies[b].begin(self._foreign_seed(b))
-        except EnvironmentFault as fault:
+        except EnvironmentFailedError as fault:
             if not self.restart_failed:
                 raise
             _LOG.warning("%s; it is made anew", fault)
@@ -148,7 +148,7 @@ class BridgedEnv(OpenVectorEnv):
         for copy, start, stop in zip(self._copies, obs.agent_ptr[:-1], obs.agent_ptr[1:], strict=True):
             try:
                 played.append(copy.play(choices[start:stop].tolist()))
-            except EnvironmentFault as fault:
+            except EnvironmentFailedError as fault:
                 if not self.restart_failed:
                     raise
                 _LOG.warning("%s; the copy begins anew and its fragment is dropped", fault)
@@ -278,17 +278,10 @@ class BridgedEnv(OpenVectorEnv):
 
     def _digests(self, obs: PackedObs) -> NDArray[np.int64]:
         """[B] what every copy observes, as a number."""
-        ptr, task_ptr = obs.agent_ptr, obs.task_ptr
-        return np.array(
-            [
-                zlib.crc32(
-                    obs.agent_rows[ptr[b] : ptr[b + 1]].tobytes()
-                    + obs.task_rows[task_ptr[b] : task_ptr[b + 1]].tobytes()
-                )
-                for b in range(self.num_copies)
-            ],
-            dtype=np.int64,
-        )
+        agents = np.split(obs.agent_rows, obs.agent_ptr[1:-1])
+        tasks = np.split(obs.task_rows, obs.task_ptr[1:-1])
+        pairs = zip(agents, tasks, strict=True)
+        return np.array([zlib.crc32(rows.tobytes() + more.tobytes()) for rows, more in pairs], dtype=np.int64)
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Inverse of `get_state`: the same seeds and choices again, then the observations are compared.

@@ -7,6 +7,7 @@ it has the same identity, but nothing of it is carried over.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ JOINS, LEAVES, ABSENCES, WITHOUT_ACTION = EVENTS = ("joins", "leaves", "absences
 agents none of whose actions does anything."""
 
 
-class EnvironmentFault(RuntimeError):
+class EnvironmentFailedError(RuntimeError):
     """An environment raised, or broke its rules: which one, where, when, and after which joint action."""
 
 
@@ -82,15 +83,15 @@ class Copy:
         self._foreign = foreign
 
     def begin(self, seed: int) -> None:
-        """Start an episode. Raises EnvironmentFault."""
+        """Start an episode. Raises EnvironmentFailedError."""
         self.seed, self.steps, self.history, self.members = seed, 0, [], []
         moment = self._guarded(lambda foreign: foreign.reset(seed), None)
         self._checked(lambda: self._update(moment), None)
         if moment.over:
-            raise EnvironmentFault(self._where("ended its episode at the reset", None))
+            raise EnvironmentFailedError(self._where("ended its episode at the reset", None))
 
     def play(self, choices: Sequence[int]) -> Played:
-        """One step; a choice for every member. Raises EnvironmentFault, after which only `renew` helps."""
+        """One step; a choice for every member. Raises EnvironmentFailedError, after which only `renew` helps."""
         present = [(m, int(c)) for m, c in zip(self.members, choices, strict=True) if m.present]
         joint = {m.name: self._reader.action(m.name, m.reading, _legal(m.reading, c)) for m, c in present}
         without = sum(not can_act(m.reading) for m, _ in present)
@@ -157,7 +158,7 @@ class Copy:
                     else f"was not declared and does not match {self._pattern!r}"
                 )
                 raise ConventionError(
-                    f"agent {name!r} {why}: name it in possible_agents, or accept it by a pattern, agents='...'"
+                    f"agent {name!r} was not declared{also}: name it in possible_agents, or accept it by a pattern, agents='...'"
                 )
             assert self._foreign is not None
             self._reader.add(name, self._foreign.spaces(name))
@@ -169,14 +170,14 @@ class Copy:
             if self._foreign is None:
                 self._foreign = self._make()
             return call(self._foreign)
-        except Exception as error:  # noqa: BLE001  code of others may raise anything
-            raise EnvironmentFault(self._where(f"raised {_told(error)}", joint)) from error
+        except Exception as error:
+            raise EnvironmentFailedError(self._where(f"raised {_told(error)}", joint)) from error
 
     def _checked(self, call: Callable[[], Any], joint: dict[Name, Any] | None) -> Any:
         try:
             return call()
         except ConventionError as error:
-            raise EnvironmentFault(self._where(f"broke a rule: {error}", joint)) from error
+            raise EnvironmentFailedError(self._where(f"broke a rule: {error}", joint)) from error
 
     def _where(self, what: str, joint: dict[Name, Any] | None) -> str:
         place = f"copy {self._index}, seed {self.seed}, step {self.steps}"
@@ -186,10 +187,8 @@ class Copy:
     def renew(self) -> None:
         """Throw the environment away; the next `begin` makes a new one."""
         if self._foreign is not None:
-            try:
+            with contextlib.suppress(Exception):  # it is broken already
                 self._foreign.close()
-            except Exception:  # noqa: BLE001, S110  it is broken already
-                pass
             self._foreign = None
 
 
