@@ -45,8 +45,8 @@ def bridge(
     `make_env()` gives one. `mapping` says what its observations mean. `agents`: names that it may have, or a regular
     expression that further names match (None: what it declares). Episodes are truncated after `max_steps`, if given.
     `convention`: `parallel` or `rllib` where the classes do not tell. `over(env)` says when an episode has ended of a
-    `ParallelEnv` whose agents may all be away. Raises UserError, naming what is wrong, for an environment that cannot be
-    bridged.
+    `ParallelEnv` whose agents may all be away. Raises UserError, naming what is wrong, for an environment that cannot
+    be bridged.
     """
     probe = make_foreign(make_env(), convention, over)
     label = name or type(probe.env).__name__

@@ -152,14 +152,9 @@ class Copy:
         """An agent's identity: its place among those that are known, new ones at the end."""
         if name not in self._reader.kind_of:
             if self._pattern is None or not re.fullmatch(self._pattern, str(name)):
-                why = (
-                    "was not declared"
-                    if self._pattern is None
-                    else f"was not declared and does not match {self._pattern!r}"
-                )
-                raise ConventionError(
-                    f"agent {name!r} was not declared{also}: name it in possible_agents, or accept it by a pattern, agents='...'"
-                )
+                also = "" if self._pattern is None else f" and does not match {self._pattern!r}"
+                remedy = "name it in possible_agents, or accept it by a pattern, agents='...'"
+                raise ConventionError(f"agent {name!r} was not declared{also}: {remedy}")
             assert self._foreign is not None
             self._reader.add(name, self._foreign.spaces(name))
         return self._numbers.setdefault(name, len(self._numbers))
