@@ -45,6 +45,8 @@ class RolloutChunk:
     """[sum of members at window starts, width] state that entered those steps, in order of steps and members."""
     agent_reward: NDArray[np.float64] | None = None
     """[M] what each member earned itself, where the method asks for it."""
+    parted: PackedObs | None = None
+    """T * B team-steps: last observations of agents that were cut off after a step, see `StepResult.parted`."""
     start: int = 0
     """Env steps that the sampler had made before; the next chunk of the same sampler begins where this one ends."""
     source: int = 0
@@ -81,6 +83,7 @@ class RolloutChunk:
             window=self.window,
             memory=None if self.memory is None else self.memory[self._memory_rows(copies)],
             agent_reward=None if self.agent_reward is None else self.agent_reward[members],
+            parted=None if self.parted is None else self.parted.select(steps),
             start=self.start,
             source=self.source,
         )

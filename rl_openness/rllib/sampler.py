@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,7 @@ class Sampler:
         steps: list[PackedObs] = []
         choices, log_probs, rewards, terminated, truncated, memories = [], [], [], [], [], []
         own_rewards = []
+        parted: list[PackedObs | None] = []
         finals: list[PackedObs] = []
         final_steps: list[NDArray[np.int64]] = []
         copies = self.env.num_copies
@@ -73,6 +75,7 @@ class Sampler:
                 finals.append(result.final_obs.select(cut))
                 final_steps.append(t * copies + result.ended[cut])
             self._keep_books(result)
+            parted.append(result.parted)
             if result.failed is not None:
                 failed[result.failed] = True
             self._obs, self._memory = self.env.observe(), decision.memory
@@ -92,6 +95,7 @@ class Sampler:
             window=self.window,
             memory=np.concatenate(memories) if memories else None,
             agent_reward=np.concatenate(own_rewards) if self.agent_rewards else None,
+            parted=_parted(parted, steps),
             start=start,
             source=self.source,
         )
@@ -155,3 +159,13 @@ class Sampler:
         self._events = {name: np.array(counts) for name, counts in state["events"].items()}
         self._finished = []
         self._recent = [dict(episode) for episode in state["recent"]]
+
+
+def _parted(found: Sequence[PackedObs | None], steps: Sequence[PackedObs]) -> PackedObs | None:
+    """`StepResult.parted` of all team-steps, None if nobody was cut off."""
+    if all(each is None for each in found):
+        return None
+    nobody = np.empty(0, dtype=np.int64)
+    empty = steps[0].select(nobody)
+    none = replace(empty, **{name: np.zeros(steps[0].num_copies + 1, np.int64) for name in ("agent_ptr", "task_ptr")})
+    return concatenate([none if each is None else each for each in found])

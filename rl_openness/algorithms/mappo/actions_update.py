@@ -82,12 +82,13 @@ def _advantages(
     assert network.critic is not None
     norm = network.critic.norm
     old_value = _member_values(network, chunk.obs, dtype)
-    own, boot, final = (
+    own, *others = (
         norm.denormalise(each) if norm is not None else each
         for each in (
             old_value,
             _member_values(network, chunk.boot, dtype),
             _member_values(network, chunk.final, dtype),
+            _member_values(network, chunk.parted, dtype),
         )
     )
     if settings.rewards == "own":
@@ -98,7 +99,7 @@ def _advantages(
     advantage = member_advantages(
         chunk,
         torch.tensor(rewards, dtype=dtype),  # a chunk that came through Ray is read-only
-        (own, boot, final),
+        (own, *others),
         gamma=settings.gamma,
         lambda_=settings.lambda_,
         horizon_as_terminal=settings.horizon_as_terminal,

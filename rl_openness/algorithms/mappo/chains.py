@@ -1,7 +1,8 @@
 """Advantages of each member by itself: its own rewards and values along its own steps.
 
 A member's steps are a chain that `carry` links. A member that left, or whose episode terminated, has no next value; the
-value after a time limit is that of the final observation; a chain that the fragment cuts bootstraps from what follows.
+value after a time limit, its own or its episode's, is that of the last observation; a chain that the fragment cuts
+bootstraps from what follows.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Chains:
     """[M] its row in `chunk.boot`; -1 = none."""
     after_final: Int
     """[M] its row in `chunk.final`; -1 = none."""
+    after_parted: Int
+    """[M] its row in `chunk.parted`, if its chain ends here; -1 = none."""
 
 
 def member_chains(chunk: RolloutChunk) -> Chains:
@@ -50,6 +53,8 @@ def member_chains(chunk: RolloutChunk) -> Chains:
     after[obs.carry[~fresh]] = rows[~fresh]
     stays = np.flatnonzero(chunk.boot.carry >= 0)
     after_boot[bounds[-2] + chunk.boot.carry[stays]] = stays
+    after_parted = _rows_in_final(obs, chunk.parted, np.arange(obs.num_copies))
+    after_parted[(after >= 0) | (after_boot >= 0)] = -1
     return Chains(
         step=segment_of_row(obs.agent_ptr) // copies,
         chain=chain,
@@ -57,6 +62,7 @@ def member_chains(chunk: RolloutChunk) -> Chains:
         after=after,
         after_boot=after_boot,
         after_final=_rows_in_final(obs, chunk.final, chunk.final_step),
+        after_parted=after_parted,
     )
 
 
@@ -78,7 +84,7 @@ def _rows_in_final(obs: PackedObs, final: PackedObs | None, final_step: Int) -> 
 def member_advantages(
     chunk: RolloutChunk,
     rewards: Tensor,
-    values: tuple[Tensor, Tensor, Tensor],
+    values: tuple[Tensor, Tensor, Tensor, Tensor],
     *,
     gamma: float,
     lambda_: float,
@@ -86,14 +92,17 @@ def member_advantages(
 ) -> Tensor:
     """GAE [M] along each member's chain.
 
-    `rewards` [M]; `values`: raw ones of all members of the chunk [M], of `chunk.boot` and of `chunk.final` (empty
-    without one). A step that both terminates and truncates has no final observation, and so no next value.
+    `rewards` [M]; `values`: raw ones of all members of the chunk [M], of `chunk.boot`, of `chunk.final` and of
+    `chunk.parted` (empty without one). A step that both terminates and truncates has no final observation, and so no
+    next value.
     """
     chains = member_chains(chunk)
     following = torch.zeros_like(values[0])
     has_next = torch.zeros(len(following), dtype=torch.bool)
-    final = np.full_like(chains.after_final, -1) if horizon_as_terminal else chains.after_final
-    for source, after in zip(values, (chains.after, chains.after_boot, final), strict=True):
+    cut = (chains.after_final, chains.after_parted)
+    if horizon_as_terminal:
+        cut = (np.full_like(chains.after, -1),) * 2
+    for source, after in zip(values, (chains.after, chains.after_boot, *cut), strict=True):
         here = torch.from_numpy(after >= 0)
         following[here] = source[torch.from_numpy(after[after >= 0])]
         has_next |= here

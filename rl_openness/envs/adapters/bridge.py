@@ -200,8 +200,13 @@ class BridgedEnv(OpenVectorEnv):
             ended=ended,
             final_obs=self._pack(finals, carry=False) if finals else None,
             events=events,
+            parted=self._parted(played),
             failed=failed if len(failed) else None,
         )
+
+    def _parted(self, played: list[Played | None]) -> PackedObs | None:
+        teams = [(each.parted or []) if each is not None else [] for each in played]
+        return self._pack(teams, carry=False) if any(teams) else None
 
     def _pack(self, copies: Sequence[Sequence[Member]], *, carry: bool = True) -> PackedObs:
         """Members of some copies as one observation."""

@@ -55,6 +55,8 @@ class Played:
     final: list[Member] | None = None
     """Members at the end of the episode, if it has ended: those whose values go on after a cut."""
     cut: bool = False
+    parted: list[Member] | None = None
+    """Where agents were cut off and the episode goes on: they, at their last observations, and the members now."""
 
 
 class Copy:
@@ -109,13 +111,15 @@ class Copy:
         were = [member.name for member in self.members]
         events = self._update(moment)
         cut = moment.cut or (not moment.over and self.steps == self._max_steps)
-        final = self._final(moment, were) if moment.over or cut else None
+        ended = moment.over or cut
+        last = self._with_cut(moment, were)
         return Played(
             rewards=np.array([rewards.get(member.name, 0.0) for member in before], dtype=np.float64),
             team=sum(rewards.values()),
-            events={**events, LEAVES: 0 if final is not None else events[LEAVES], WITHOUT_ACTION: without},
-            final=final,
+            events={**events, LEAVES: 0 if ended else events[LEAVES], WITHOUT_ACTION: without},
+            final=last if ended else None,
             cut=cut,
+            parted=last if not ended and len(last) > len(self.members) else None,
         )
 
     def _update(self, moment: Moment) -> dict[str, int]:
@@ -136,8 +140,8 @@ class Copy:
         self.members = stay
         return {JOINS: len(new) if self.steps else 0, LEAVES: left, ABSENCES: absences}
 
-    def _final(self, moment: Moment, were: list[Name]) -> list[Member]:
-        """Who is there when an episode is cut: all whose stay did not end by itself."""
+    def _with_cut(self, moment: Moment, were: list[Name]) -> list[Member]:
+        """The members now and those who were cut off: all whose stay did not end by itself."""
         cut = [name for name in were if name in moment.truncated and name in moment.last]
         back = [Member(name, self._number(name), self._read(name, moment.last[name])) for name in cut]
         return [*self.members, *back]
