@@ -116,6 +116,8 @@ class Floor:
             final_step=np.empty(0, dtype=np.int64),
             window=STEPS,
             memory=None if memory is None else memory.numpy(),
+            begins=self.draws.keys,
+            goes_on=self.draws.keys,
         )
 
     def update(self, timed: Callable[[str], None]) -> None:

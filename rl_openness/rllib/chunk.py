@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_openness.envs.base import Float, Int, PackedObs, concatenate
+from rl_openness.envs.draws import Keys
 from rl_openness.envs.ragged import gather_segments, pointer
 
 
@@ -43,10 +44,12 @@ class RolloutChunk:
     """Steps of a training window; memory is stored at each window's first step."""
     memory: Float | None
     """[sum of members at window starts, width] state that entered those steps, in order of steps and members."""
+    begins: Keys
+    """[B] key of (seed, episode, step) at the first step of each copy,"""
+    goes_on: Keys
+    """[B] and at the step after the last: a chunk that begins with these keys goes on where this one ends."""
     agent_reward: NDArray[np.float64] | None = None
     """[M] what each member earned itself, where the method asks for it."""
-    start: int = 0
-    """Env steps that the sampler had made before; the next chunk of the same sampler begins where this one ends."""
     source: int = 0
     """Index of the worker that made it."""
 
@@ -81,7 +84,8 @@ class RolloutChunk:
             window=self.window,
             memory=None if self.memory is None else self.memory[self._memory_rows(copies)],
             agent_reward=None if self.agent_reward is None else self.agent_reward[members],
-            start=self.start,
+            begins=self.begins[copies],
+            goes_on=self.goes_on[copies],
             source=self.source,
         )
 
