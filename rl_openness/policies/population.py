@@ -21,8 +21,8 @@ TYPE = "type"
 class Population:
     """Decides for every member that has a type (protocol `envs.base.Teammates`).
 
-    Kinds of one family (`KindPolicy`) are decided in one call. A policy without memory decides for the members of its
-    type; one with memory for all members, also where none has the type now, and the rows of its type are taken.
+    Kinds of one family (`KindPolicy`) are decided in one call. Any other policy decides for the members of its type.
+    One with memory is asked at every step, also where none has the type now, for it may remember all members.
     """
 
     def __init__(self, policies: Sequence[Policy], spec: EnvSpec) -> None:
@@ -57,8 +57,7 @@ class Population:
             mine = types == index
             if policy.memoryless and not mine.any():
                 continue
-            deciding = replace(obs, controlled=mine if policy.memoryless else None)
-            choices = np.where(mine, policy.act(deciding, draws), choices)
+            choices = np.where(mine, policy.act(replace(obs, controlled=mine), draws), choices)
         return choices
 
     def get_state(self) -> dict[str, NDArray[Any]]:

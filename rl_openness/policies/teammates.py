@@ -29,6 +29,9 @@ FOLDER = Path("tune_configs/teammates")
 LEARNED = Path(__file__).parent / "learned"
 """Where learned policies lie that come with the package, in a folder `type-environment` each."""
 
+_VALUE_METHODS = ("gpl",)
+"""Methods whose policies value actions: as teammates they take the best one, for random ones are a way to learn."""
+
 _RULES = {
     "foraging": "rl_openness.policies.foraging:foraging_rules",
     "wolfpack": "rl_openness.policies.wolfpack:wolfpack_rules",
@@ -77,19 +80,26 @@ def _is_path(name: str) -> bool:
 
 
 def make_teammate(environment: str, name: str) -> Policy:
-    """The type of that name, or the trained policy at that path (which samples). Raises UserError if there is none."""
+    """The type of that name, or the trained policy at that path. Raises UserError if there is none.
+
+    Trained policies sample, as they do in training; those that value actions (GPL) take the best.
+    """
     if name in _registered.get(environment, {}):
         return _registered[environment][name]()
     if name in _rules(environment):
         return _rules(environment)[name]
     if name in learned_names(environment):
-        policy = Policy.load(LEARNED / f"{name}-{environment}", explore=True)
+        policy = _load(LEARNED / f"{name}-{environment}")
         policy.name = name
         return policy
     if _is_path(name):
-        return Policy.load(name, explore=True)
+        return _load(name)
     known = [*teammate_names(environment), *learned_names(environment)]
     raise UserError(f"unknown type of teammate {name!r} in {environment}{nearest(name, known)}")
+
+
+def _load(path: str | Path) -> Policy:
+    return Policy.load(path, explore=read_card(path).method not in _VALUE_METHODS)
 
 
 def _rules(environment: str) -> Mapping[str, Policy]:
