@@ -53,7 +53,13 @@ def learn(request: Request) -> Path:
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Returns and captures of the policy (its best action, as teammates play it), beside those of all rules."""
+    """Returns and captures beside those of all rules: by its best action, as teammates play it, and as in training.
+
+    The second is stronger among its like: where nobody ever acts at random, two can block each other for long.
+    """
     use_one_thread()
-    players: dict[str, Policy] = {"dqn": Policy.load(folder)}
+    players: dict[str, Policy] = {
+        "dqn": Policy.load(folder),
+        f"dqn, {EPSILON:.0%} random actions": Policy.load(folder, explore=True),
+    }
     return {"episodes": episodes_played(), "strength": [*among_heuristics(players), *in_self_play(players)]}

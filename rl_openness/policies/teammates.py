@@ -7,14 +7,14 @@ registered, or the path of a trained policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import rl_openness
-from rl_openness.envs.base import OpenVectorEnv
+from rl_openness.envs.base import EnvSpec, OpenVectorEnv
 from rl_openness.envs.foraging import make_foraging
 from rl_openness.envs.wolfpack import make_wolfpack
 from rl_openness.errors import UserError, nearest
@@ -29,8 +29,9 @@ FOLDER = Path("tune_configs/teammates")
 LEARNED = Path(__file__).parent / "learned"
 """Where learned policies lie that come with the package, in a folder `type-environment` each."""
 
-_VALUE_METHODS = ("gpl",)
-"""Methods whose policies value actions: as teammates they take the best one, for random ones are a way to learn."""
+_GPL = "gpl"
+"""Its policies value actions, so as teammates they take the best one: random ones are a way to learn. They read tasks
+as a vector of fixed length."""
 
 _RULES = {
     "foraging": "rl_openness.policies.foraging:foraging_rules",
@@ -99,7 +100,18 @@ def make_teammate(environment: str, name: str) -> Policy:
 
 
 def _load(path: str | Path) -> Policy:
-    return Policy.load(path, explore=read_card(path).method not in _VALUE_METHODS)
+    return Policy.load(path, explore=read_card(path).method != _GPL)
+
+
+def _check_fits(environment: str, name: str, spec: EnvSpec) -> None:
+    """Raises UserError if the type is a trained policy that cannot read the observations of this world."""
+    if name in teammate_names(environment) or not (name in learned_names(environment) or _is_path(name)):
+        return
+    card = read_card(LEARNED / f"{name}-{environment}" if name in learned_names(environment) else name)
+    known = card.env_spec if card.method == _GPL else replace(card.env_spec, task_slots=spec.task_slots)
+    mismatch = known.mismatch(spec)
+    if mismatch:
+        raise UserError(f"teammate {name!r} was trained on {card.environment} and cannot act here: {mismatch}")
 
 
 def _rules(environment: str) -> Mapping[str, Policy]:
@@ -174,6 +186,8 @@ def make_world(
         return make(num_copies, **fields)
     names = population_types(environment, list(_rules(environment)) if teammates is None else teammates, split)
     spec = make(1, **{**fields, "controlled": "all"}).spec
+    for name in names:
+        _check_fits(environment, name, spec)
     population = Population([make_teammate(environment, name) for name in names], spec)
     return make(num_copies, teammates=population, **fields)
 

@@ -80,6 +80,16 @@ def test_dqn_hunts_with_its_like() -> None:
     assert returns["dqn"] > max(returns[name] for name in HEURISTICS)
 
 
+def test_a_world_that_it_cannot_read_is_told(tmp_path: Path) -> None:
+    words = "teammate 'dqn' was trained on wolfpack and cannot act here: task_slots is 3 there, not 2"
+    with pytest.raises(UserError, match=words):
+        make_environment("wolfpack", 1, {"teammates": ["greedy", "dqn"], "num_prey": 3})
+    with pytest.raises(UserError, match="was trained on wolfpack and cannot act here: agent columns"):
+        make_environment("foraging", 1, {"teammates": [str(shipped_folder("distilled-wolfpack"))]})
+    env = make_environment("wolfpack", 2, {"teammates": ["distilled"], "num_prey": 3})  # reads a set of any size
+    env.step(np.full(len(env.observe().present), NO_OP))
+
+
 @pytest.mark.parametrize("name", population_files())
 def test_every_shipped_population_plays(name: str) -> None:
     population = read_population(name)
