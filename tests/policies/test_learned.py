@@ -134,7 +134,7 @@ def test_values_are_followed_and_distributions_sampled(tmp_path: Path) -> None:
     assert make_teammate("wolfpack", "distilled").explore
 
 
-@pytest.mark.parametrize(("environment", "name"), TYPES)
+@pytest.mark.parametrize(("environment", "name"), [each for each in TYPES if each[1] != "dqn"])
 def test_asked_only_for_its_own_members_it_decides_the_same(environment: str, name: str) -> None:
     options = {"teammates": f"{environment}-all", "team_size": 5, "slots": 5}
     env = make_environment(environment, 6, options)
@@ -149,10 +149,52 @@ def test_asked_only_for_its_own_members_it_decides_the_same(environment: str, na
         everyone = policy.act(replace(obs, controlled=None), draws)
         state = population.get_state()
         np.testing.assert_array_equal(population.act(obs, draws)[mine], everyone[mine])
+        population.set_state(state)  # the environment asks once more
         asked += mine.sum()
-        population.set_state(state)
         env.step(np.full(len(obs.present), NO_OP))
     assert asked > 20
+
+
+def test_memory_begins_when_the_first_of_its_type_comes() -> None:
+    """Beside it, a policy of its own for every copy, made anew whenever a copy has one of its type again."""
+    env = make_environment("wolfpack", 8, {"teammates": ["greedy", "random", "dqn"], "team_size": 4, "min_age": 5})
+    env.reset(child_seeds(2, count=8))
+    own: list[Policy | None] = [None] * 8
+    before = np.zeros(9, dtype=np.int64)
+    began = kept = 0
+    for _ in range(230):
+        obs, draws = env.observe(), env.draws()
+        mine = obs.agent_rows[:, 2] == 2
+        expected = np.full(len(mine), NO_OP)
+        for b in range(8):
+            rows = slice(*obs.agent_ptr[b : b + 2])
+            if not mine[rows].any():
+                own[b] = None
+                continue
+            part = replace(obs, controlled=mine).select(np.array([b]))
+            carry = np.where(part.carry >= 0, part.carry - before[b], -1)
+            if own[b] is None:
+                own[b], carry, began = make_teammate("wolfpack", "dqn"), np.full_like(carry, -1), began + 1
+            expected[rows] = own[b].act(replace(part, carry=carry))
+            kept += (carry >= 0).any()
+        before = obs.agent_ptr
+        state = env.teammates.get_state()
+        np.testing.assert_array_equal(env.teammates.act(obs, draws)[mine], expected[mine])
+        env.teammates.set_state(state)
+        env.step(np.full(len(mine), NO_OP))
+    assert began > 16
+    assert kept > 200
+
+
+def test_memory_goes_on_from_a_saved_state() -> None:
+    options = {"teammates": ["dqn", "greedy"], "team_size": 4, "min_age": 5}
+    env, other = (make_environment("wolfpack", 6, options) for _ in range(2))
+    for _ in range(77):
+        env.step(np.full(len(env.observe().present), NO_OP))
+    other.set_state(env.get_state())
+    for _ in range(60):
+        steps = [each.step(np.full(len(each.observe().present), NO_OP)) for each in (env, other)]
+        np.testing.assert_array_equal(steps[0].labels, steps[1].labels)
 
 
 @pytest.mark.parametrize(("environment", "name"), TYPES)
