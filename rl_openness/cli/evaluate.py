@@ -30,7 +30,7 @@ def evaluate(
         typer.Option(help="Wildfire setup to play, e.g. 4x4/S3; may be repeated. Default: as in training, or 3x3/S3."),
     ] = None,
     policy: Annotated[
-        list[str] | None, typer.Option(help="Hand-written policy to play too, see `list policies`; may be repeated.")
+        list[str] | None, typer.Option(help="Policy by name to play too, see `list policies`; may be repeated.")
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes per policy and setup.")] = 50,
     first_seed: Annotated[

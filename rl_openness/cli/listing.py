@@ -62,15 +62,19 @@ def environments() -> None:
 
 @listing.command()
 def policies() -> None:
-    """List hand-written policies by environment."""
+    """List policies by environment: hand-written ones, then the learned teammates that come with the package."""
     from rl_openness.envs.registry import environment_names
+    from rl_openness.experiments.teammates import find_recipe
     from rl_openness.experiments.worlds import find_rule, rule_names
+    from rl_openness.policies.teammates import learned_names
 
     table = Table("environment", "policy", "what it does")
     for environment in environment_names():
         for name in rule_names(environment):
             what = inspect.getdoc(type(find_rule(environment, name))) or ""
             table.add_row(environment, name, what.partition("\n")[0])
+        for name in learned_names(environment):
+            table.add_row(environment, name, f"Learned: {find_recipe(f'{name}-{environment}').summary}")
     console().print(table)
 
 

@@ -63,6 +63,20 @@ _RECIPES = {
             learn="rl_openness.experiments.a2c_foraging:learn",
             measure="rl_openness.experiments.a2c_foraging:measure",
         ),
+        Recipe(
+            name="distilled-wolfpack",
+            summary="behaviour cloning of teammate_aware in open Wolfpack, by a network without memory",
+            env_steps=1_000_000,
+            learn="rl_openness.experiments.distilled_wolfpack:learn",
+            measure="rl_openness.experiments.distilled_wolfpack:measure",
+        ),
+        Recipe(
+            name="dqn-wolfpack",
+            summary="a graph Q-network with memory, from self-play in open Wolfpack for the team's reward (GPL)",
+            env_steps=1_500_000,
+            learn="rl_openness.experiments.dqn_wolfpack:learn",
+            measure="rl_openness.experiments.dqn_wolfpack:measure",
+        ),
     )
 }
 

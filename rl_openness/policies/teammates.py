@@ -7,14 +7,14 @@ registered, or the path of a trained policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import rl_openness
-from rl_openness.envs.base import OpenVectorEnv
+from rl_openness.envs.base import EnvSpec, OpenVectorEnv
 from rl_openness.envs.foraging import make_foraging
 from rl_openness.envs.wolfpack import make_wolfpack
 from rl_openness.errors import UserError, nearest
@@ -28,6 +28,10 @@ FOLDER = Path("tune_configs/teammates")
 """Where populations lie, in the present folder or beside the package."""
 LEARNED = Path(__file__).parent / "learned"
 """Where learned policies lie that come with the package, in a folder `type-environment` each."""
+
+_GPL = "gpl"
+"""Its policies value actions, so as teammates they take the best one: random ones are a way to learn. They read tasks
+as a vector of fixed length."""
 
 _RULES = {
     "foraging": "rl_openness.policies.foraging:foraging_rules",
@@ -77,19 +81,37 @@ def _is_path(name: str) -> bool:
 
 
 def make_teammate(environment: str, name: str) -> Policy:
-    """The type of that name, or the trained policy at that path (which samples). Raises UserError if there is none."""
+    """The type of that name, or the trained policy at that path. Raises UserError if there is none.
+
+    Trained policies sample, as they do in training; those that value actions (GPL) take the best.
+    """
     if name in _registered.get(environment, {}):
         return _registered[environment][name]()
     if name in _rules(environment):
         return _rules(environment)[name]
     if name in learned_names(environment):
-        policy = Policy.load(LEARNED / f"{name}-{environment}", explore=True)
+        policy = _load(LEARNED / f"{name}-{environment}")
         policy.name = name
         return policy
     if _is_path(name):
-        return Policy.load(name, explore=True)
+        return _load(name)
     known = [*teammate_names(environment), *learned_names(environment)]
     raise UserError(f"unknown type of teammate {name!r} in {environment}{nearest(name, known)}")
+
+
+def _load(path: str | Path) -> Policy:
+    return Policy.load(path, explore=read_card(path).method != _GPL)
+
+
+def _check_fits(environment: str, name: str, spec: EnvSpec) -> None:
+    """Raises UserError if the type is a trained policy that cannot read the observations of this world."""
+    if name in teammate_names(environment) or not (name in learned_names(environment) or _is_path(name)):
+        return
+    card = read_card(LEARNED / f"{name}-{environment}" if name in learned_names(environment) else name)
+    known = card.env_spec if card.method == _GPL else replace(card.env_spec, task_slots=spec.task_slots)
+    mismatch = known.mismatch(spec)
+    if mismatch:
+        raise UserError(f"teammate {name!r} was trained on {card.environment} and cannot act here: {mismatch}")
 
 
 def _rules(environment: str) -> Mapping[str, Policy]:
@@ -164,6 +186,8 @@ def make_world(
         return make(num_copies, **fields)
     names = population_types(environment, list(_rules(environment)) if teammates is None else teammates, split)
     spec = make(1, **{**fields, "controlled": "all"}).spec
+    for name in names:
+        _check_fits(environment, name, spec)
     population = Population([make_teammate(environment, name) for name in names], spec)
     return make(num_copies, teammates=population, **fields)
 

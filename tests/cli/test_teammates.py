@@ -31,4 +31,7 @@ def test_wrong_input_is_told_at_once(rlo, tmp_path, without_heavy):
 
 def test_lists_name_it_without_loading_it(rlo, tmp_path, without_heavy):
     shown = rlo("list", "teammates", cwd=tmp_path, **without_heavy).stdout
-    assert all(word in shown for word in ("foraging-all", "foraging-int", "foraging-exc", "a2c", "teammates train"))
+    words = ("foraging-all", "foraging-int", "foraging-exc", "wolfpack-all", "wolfpack-int", "wolfpack-exc")
+    assert all(word in shown for word in (*words, "a2c", "distilled", "dqn", "teammates train"))
+    shown = rlo("list", "policies", cwd=tmp_path, **without_heavy).stdout
+    assert all(word in shown for word in ("H8", "greedy", "Learned: self-play", "Learned: behaviour cloning"))
