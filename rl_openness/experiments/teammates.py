@@ -17,7 +17,7 @@ from typing import Any
 
 from rl_openness.errors import UserError, nearest
 from rl_openness.files import atomic_directory, write_atomically
-from rl_openness.policies.teammates import LEARNED
+from rl_openness.policies.card import LEARNED
 
 TEAMMATE_CARD = "card.json"
 MAX_BYTES = 1_000_000
