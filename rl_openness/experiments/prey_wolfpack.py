@@ -137,7 +137,7 @@ def learner_rules(env: OpenVectorEnv, episode: int) -> Int:
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Captures per episode with this prey and the built-in ones, by the learner's rule and greatest number of agents."""
+    """Captures per episode with this prey and the built-in ones, by greatest number of agents and learner."""
     use_one_thread()
     seeds = np.arange(FIRST_SEED, FIRST_SEED + EPISODES)
     captures: dict[str, dict[str, dict[str, float]]] = {}

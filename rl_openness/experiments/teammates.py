@@ -63,6 +63,13 @@ _RECIPES = {
             learn="rl_openness.experiments.a2c_foraging:learn",
             measure="rl_openness.experiments.a2c_foraging:measure",
         ),
+        Recipe(
+            name="prey-wolfpack",
+            summary="no teammate but Wolfpack's prey `dqn`, trained to get away from the heuristics (double DQN)",
+            env_steps=600_000,
+            learn="rl_openness.experiments.prey_wolfpack:learn",
+            measure="rl_openness.experiments.prey_wolfpack:measure",
+        ),
     )
 }
 

@@ -73,3 +73,13 @@ def read_card(path: str | Path) -> PolicyCard:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{folder / CARD} cannot be read: {error}") from None
+
+
+def read_decider_card(path: str | Path) -> PolicyCard:
+    """`read_card` of a policy that decides for agents. Raises UserError for a prey, too."""
+    card = read_card(path)
+    if card.method == PREY:
+        raise UserError(
+            f"{path} holds a prey of {card.environment}, not a policy: it goes with environment.options.prey"
+        )
+    return card

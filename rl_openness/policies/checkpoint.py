@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rl_openness.envs.base import EnvSpec
 from rl_openness.errors import UserError, nearest
 from rl_openness.files import atomic_directory
-from rl_openness.policies.card import CARD, FORMAT, PREY, PolicyCard, find_policy, read_card
+from rl_openness.policies.card import CARD, FORMAT, PolicyCard, find_policy, read_card, read_decider_card
 from rl_openness.policies.network import NetworkPolicy
 from rl_openness.version import __version__
 
@@ -58,9 +58,7 @@ def _check_weights(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) 
 def load_policy(path: str | Path, *, explore: bool = False) -> NetworkPolicy:
     """The policy at a path (see `find_policy`). Raises UserError if it is missing, damaged or of an unknown method."""
     folder = find_policy(path)
-    card = read_card(folder)
-    if card.method == PREY:
-        raise UserError(f"{folder} holds a prey of {card.environment}, not a policy: give it as environment.options.prey")
+    card = read_decider_card(folder)
     if card.method not in _ACTORS:
         raise UserError(f"{folder}: unknown method {card.method!r}{nearest(card.method, _ACTORS)}")
     module, _, attribute = _ACTORS[card.method].partition(":")

@@ -34,7 +34,7 @@ def check_prey(name: str) -> Path | None:
     if name in WEIGHTS:
         return None
     if name not in _TRAINED and not is_path(name):
-        raise UserError(f"unknown prey {name!r}{nearest(name, prey_names())} (or the path of a trained one)")
+        raise UserError(f"unknown prey {name!r}{nearest(name, prey_names())}")
     folder = find_policy(_TRAINED.get(name, name))
     method = read_card(folder).method
     if method != PREY:

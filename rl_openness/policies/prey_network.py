@@ -53,7 +53,7 @@ class PreyNetwork(nn.Module):
         return cast(Tensor, self.output(F.relu(self.hidden(F.relu(rows + self.cell_bias)))))
 
     def weights(self) -> tuple[NDArray[np.float32], ...]:
-        """What `prey_sight.decide` needs. Arrays by input; later training is not seen in all of them."""
+        """What `prey_sight.decide` needs; further training changes some of these arrays and not others."""
         arrays = (
             self.cells,
             self.cell_bias,
@@ -68,8 +68,8 @@ class PreyNetwork(nn.Module):
 class LearnedPrey:
     """Prey of B copies that take the action their network values most (protocol `PreyPolicy`).
 
-    `things` is the greatest number of predators plus prey in a world. The network is read once: after further training
-    call `refresh`.
+    `team_size` is the greatest number of predators in the world. The network is read once: after further training call
+    `refresh`.
     """
 
     def __init__(self, network: PreyNetwork, num_copies: int, num_prey: int, team_size: int) -> None:

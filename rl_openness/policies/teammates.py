@@ -19,7 +19,7 @@ from rl_openness.envs.foraging import make_foraging
 from rl_openness.errors import UserError, nearest
 from rl_openness.files import read_yaml
 from rl_openness.policies.base import Policy
-from rl_openness.policies.card import CARD, LEARNED, PREY, is_path, read_card
+from rl_openness.policies.card import CARD, LEARNED, PREY, is_path, read_card, read_decider_card
 from rl_openness.policies.population import Population
 from rl_openness.policies.prey import make_wolfpack_with_prey
 
@@ -66,7 +66,7 @@ def check_teammate(environment: str, name: str) -> None:
     if name in learned_names(environment):
         read_card(LEARNED / f"{name}-{environment}")
     elif is_path(name):
-        read_card(name)
+        read_decider_card(name)
     else:
         make_teammate(environment, name)
 
