@@ -76,7 +76,7 @@ def policies() -> None:
 
 @listing.command()
 def teammates() -> None:
-    """List populations of teammates: the types that they are drawn from in training and in tests; and Wolfpack's prey."""
+    """List populations (the types that teammates are drawn from in training and in tests), and Wolfpack's prey."""
     from rl_openness.experiments.teammates import find_recipe, recipe_names
     from rl_openness.policies.card import PREY
     from rl_openness.policies.prey import prey_names
