@@ -34,7 +34,7 @@ ENVIRONMENT: dict[str, Any] = {"team_size": 5, "slots": 5, "teammates": list(HEU
 COPIES = 64
 SETTINGS: dict[str, Any] = {
     "hidden": HIDDEN,
-    "gamma": 0.97,
+    "gamma": 0.985,
     "lr": [1e-3, 1e-4],
     "tau": 0.005,
     "max_grad_norm": 10.0,
@@ -48,7 +48,7 @@ SETTINGS: dict[str, Any] = {
 """`lr` falls linearly over the whole training, `epsilon` over its first `epsilon_share`; `replay_steps` and
 `learning_starts` count environment steps, an update comes with every step of all `COPIES`."""
 REPORT_EVERY = 64
-FIRST_SEED, EPISODES = 500_000, 500
+FIRST_SEED, EPISODES = 500_000, 400
 TEAM_SIZES, LEARNERS = (3, 5), ("greedy", "random")
 
 
