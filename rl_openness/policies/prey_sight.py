@@ -72,6 +72,15 @@ def see(view, memory):
 
 
 @njit(**FLAGS)
+def _feed(inputs, weights, total):
+    """Add to `total` what a layer's inputs above 0 give."""
+    for x in range(len(inputs)):
+        if inputs[x] > 0:
+            for y in range(len(total)):
+                total[y] += inputs[x] * weights[x, y]
+
+
+@njit(**FLAGS)
 def decide(memory, cells, cell_bias, hidden, hidden_bias, output, output_bias, actions):
     """Fill `actions` [B, K] with the best one of every prey: `PreyNetwork.forward`, one prey after the other.
 
@@ -87,13 +96,10 @@ def decide(memory, cells, cell_bias, hidden, hidden_bias, output, output_bias, a
                 for i in range(memory.shape[3]):
                     code = memory[b, k, age, i]
                     if code >= 0:
-                        first += cells[age, code]
+                        for x in range(width):
+                            first[x] += cells[age, code, x]
             second[:] = hidden_bias
-            for x in range(width):
-                if first[x] > 0:
-                    second += first[x] * hidden[x]
+            _feed(first, hidden, second)
             value[:] = output_bias
-            for x in range(width):
-                if second[x] > 0:
-                    value += second[x] * output[x]
+            _feed(second, output, value)
             actions[b, k] = np.argmax(value)
