@@ -66,7 +66,7 @@ _RECIPES = {
         Recipe(
             name="prey-wolfpack",
             summary="no teammate but Wolfpack's prey `dqn`, trained to get away from the heuristics (double DQN)",
-            env_steps=600_000,
+            env_steps=1_200_000,
             learn="rl_openness.experiments.prey_wolfpack:learn",
             measure="rl_openness.experiments.prey_wolfpack:measure",
         ),
