@@ -77,7 +77,11 @@ def test_wrong_prey_is_told_at_once(rlo, tmp_path, without_heavy):
         assert words.removeprefix("environment.options.") in done.stderr
 
 
+def test_lists_name_the_prey(rlo, tmp_path, without_heavy):
+    shown = rlo("list", "teammates", cwd=tmp_path, **without_heavy).stdout
+    assert all(word in shown for word in ("evader", "dqn", "prey-wolfpack", "environment.options.prey"))
+
+
 def test_lists_name_it_without_loading_it(rlo, tmp_path, without_heavy):
     shown = rlo("list", "teammates", cwd=tmp_path, **without_heavy).stdout
     assert all(word in shown for word in ("foraging-all", "foraging-int", "foraging-exc", "a2c", "teammates train"))
-    assert all(word in shown for word in ("evader", "dqn", "prey-wolfpack", "environment.options.prey"))
