@@ -154,5 +154,5 @@ def measure(folder: Path) -> dict[str, Any]:
         "reward": "-1 when caught, else 0; a life is an episode",
         "world": "wolfpack, 10 x 10, 2 prey, 200 steps, the seven heuristics as teammates",
         "episodes": f"{EPISODES} a number, of seeds {FIRST_SEED} on",
-        "captures per episode": captures,
+        "captures": captures,
     }

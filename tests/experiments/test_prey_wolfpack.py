@@ -131,7 +131,7 @@ def test_measured_on_the_same_episodes_as_the_built_in_prey(
 ) -> None:
     monkeypatch.setattr(prey_wolfpack, "EPISODES", 3)
     card = prey_wolfpack.measure(prey_wolfpack.learn(request_in(tmp_path / "a")))
-    assert len(card["captures per episode"]) == 4
-    for captures in card["captures per episode"].values():
+    assert len(card["captures"]) == 4
+    for captures in card["captures"].values():
         assert list(captures) == ["dqn", "evader", "random"]
         assert all(number["mean"] >= 0 for number in captures.values())

@@ -235,7 +235,7 @@ def test_damaged_files_are_refused(saved: Path, tmp_path: Path) -> None:
 
 
 def test_the_shipped_one_gets_away_best() -> None:
-    for captures in read_teammate_card(shipped_folder("prey-wolfpack"))["captures per episode"].values():
+    for captures in read_teammate_card(shipped_folder("prey-wolfpack"))["captures"].values():
         means = [captures[name]["mean"] for name in ("dqn", "evader", "random")]
         assert means == sorted(means)
         assert means[0] < 0.8 * means[1]
