@@ -36,7 +36,7 @@ algorithm: ciao-c
 environment: {name: wolfpack, options: {teammates: wolfpack-heuristics, max_steps: 20}}
 settings: {encoder_hidden: 8, recurrent_hidden: 8, type_width: 8, utility_hidden: 8, updates_per_iteration: 6}
 run: {env_steps: 384, checkpoint_every: 384}
-evaluation: {episodes: 2, team_sizes: [3], rules: [greedy]}
+evaluation: {first_seed: 2500, episodes: 2, team_sizes: [3], rules: [greedy]}
 tracking: {mlflow: false}
 """
 
