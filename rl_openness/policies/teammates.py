@@ -16,18 +16,16 @@ from typing import Any, Literal
 import rl_openness
 from rl_openness.envs.base import EnvSpec, OpenVectorEnv
 from rl_openness.envs.foraging import make_foraging
-from rl_openness.envs.wolfpack import make_wolfpack
 from rl_openness.errors import UserError, nearest
 from rl_openness.files import read_yaml
 from rl_openness.policies.base import Policy
-from rl_openness.policies.card import CARD, read_card
+from rl_openness.policies.card import CARD, LEARNED, PREY, is_path, read_card, read_decider_card
 from rl_openness.policies.population import Population
+from rl_openness.policies.prey import make_wolfpack_with_prey
 
 Split = Literal["train", "test"]
 FOLDER = Path("tune_configs/teammates")
 """Where populations lie, in the present folder or beside the package."""
-LEARNED = Path(__file__).parent / "learned"
-"""Where learned policies lie that come with the package, in a folder `type-environment` each."""
 
 _GPL = "gpl"
 """Its policies value actions, so as teammates they take the best one: random ones are a way to learn. They read tasks
@@ -63,21 +61,18 @@ def teammate_names(environment: str) -> list[str]:
 def learned_names(environment: str) -> list[str]:
     """Learned types of teammates that come with the package (trained by `rl-openness teammates train`)."""
     found = sorted(LEARNED.glob(f"*-{environment}/{CARD}"))
-    return [path.parent.name.removesuffix(f"-{environment}") for path in found]
+    names = (path.parent.name.removesuffix(f"-{environment}") for path in found)
+    return [name for name in names if name != PREY]
 
 
 def check_teammate(environment: str, name: str) -> None:
     """Raises UserError if `make_teammate` does not know that type; a learned one is not loaded, which needs torch."""
     if name in learned_names(environment):
         read_card(LEARNED / f"{name}-{environment}")
-    elif _is_path(name):
-        read_card(name)
+    elif is_path(name):
+        read_decider_card(name)
     else:
         make_teammate(environment, name)
-
-
-def _is_path(name: str) -> bool:
-    return "/" in name or Path(name).exists()
 
 
 def make_teammate(environment: str, name: str) -> Policy:
@@ -93,7 +88,7 @@ def make_teammate(environment: str, name: str) -> Policy:
         policy = _load(LEARNED / f"{name}-{environment}")
         policy.name = name
         return policy
-    if _is_path(name):
+    if is_path(name):
         return _load(name)
     known = [*teammate_names(environment), *learned_names(environment)]
     raise UserError(f"unknown type of teammate {name!r} in {environment}{nearest(name, known)}")
@@ -193,4 +188,4 @@ def make_world(
 
 
 make_foraging_world = partial(make_world, "foraging", make_foraging)
-make_wolfpack_world = partial(make_world, "wolfpack", make_wolfpack)
+make_wolfpack_world = partial(make_world, "wolfpack", make_wolfpack_with_prey)
