@@ -100,7 +100,7 @@ def _load(path: str | Path) -> Policy:
 
 def _check_fits(environment: str, name: str, spec: EnvSpec) -> None:
     """Raises UserError if the type is a trained policy that cannot read the observations of this world."""
-    if name in teammate_names(environment) or not (name in learned_names(environment) or _is_path(name)):
+    if name in teammate_names(environment) or not (name in learned_names(environment) or is_path(name)):
         return
     card = read_card(LEARNED / f"{name}-{environment}" if name in learned_names(environment) else name)
     known = card.env_spec if card.method == _GPL else replace(card.env_spec, task_slots=spec.task_slots)
