@@ -1,7 +1,8 @@
-"""The bare network cost of GPL and CIAO on prepared tensors: env steps per CPU second of one core, without environment.
+"""The bare network cost of GPL and CIAO on prepared tensors: env steps per CPU second of one core.
 
 One update is what training does for 4 steps of 16 copies: 4 times acting, the target's pass, the online pass, its
-gradient, Adam and the target's update. Team sizes are those of foraging with at most 3 agents.
+gradient, Adam and the target's update, by this package's networks. No environment, no indices, no observations: all
+that is made beforehand. Team sizes are those of foraging with at most 3 agents.
 
     python benchmarks/_gpl_floor.py [variant] [seconds]
 """
@@ -11,15 +12,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from rl_openness.algorithms.gpl.graph import TeamGraph, team_graph
 from rl_openness.algorithms.gpl.network import GplNetwork
 from rl_openness.algorithms.gpl.settings import GPL_VARIANTS, GplSettings
-from rl_openness.algorithms.gpl.update import evaluate, gpl_loss, prepare, soft_update
+from rl_openness.algorithms.gpl.timeline import Passage, Timeline
+from rl_openness.algorithms.gpl.update import Batch, evaluate, gpl_loss, prepare, soft_update
 from rl_openness.envs.base import Column, EnvSpec, PackedObs
-from rl_openness.envs.draws import DecisionDraws
 from rl_openness.envs.ragged import pointer
 from rl_openness.rllib.chunk import RolloutChunk, join_steps
 
@@ -70,6 +73,16 @@ class Teams:
         return obs
 
 
+@dataclass(frozen=True)
+class Window:
+    """All that one update reads, ready: what remains is arithmetic on tensors."""
+
+    acting: list[tuple[torch.Tensor, torch.Tensor, TeamGraph]]
+    """Inputs, memory and graph of each step."""
+    batch: Batch
+    following: Passage
+
+
 class Floor:
     """The pieces of an update, each callable alone; the data of a few windows are made beforehand and used in turn."""
 
@@ -79,27 +92,30 @@ class Floor:
         self.online, self.target = (GplNetwork(SPEC, self.settings) for _ in range(2))
         self.target.load_state_dict(self.online.state_dict())
         self.optimizer = torch.optim.Adam(self.online.parameters(), lr=2.5e-4, fused=True)
-        self.memory: torch.Tensor | None = None
-        self.target_memory: torch.Tensor | None = None
         teams, rng = Teams(0), np.random.default_rng(1)
-        self.windows = [[teams.observe() for _ in range(STEPS)] for _ in range(windows)]
-        self.draws = DecisionDraws(rng.integers(0, 2**62, COPIES).astype(np.uint64))
         self.labels = rng.integers(0, ACTIONS, 3 * COPIES * STEPS)
+        observed = [teams.observe() for _ in range(windows * STEPS + 1)]
+        self.windows = [
+            self.window(observed[at : at + STEPS], observed[at + STEPS]) for at in range(0, windows * STEPS, STEPS)
+        ]
         self.number = 0
-        """The window that comes next; after the last one all teams begin anew with the first."""
+        """The window that comes next."""
 
-    def sample(self) -> RolloutChunk:
-        if self.number == 0:
-            self.memory = self.target_memory = None
-        steps, self.number = self.windows[self.number], (self.number + 1) % len(self.windows)
-        after, stored = self.windows[self.number][0], None
+    def window(self, steps: list[PackedObs], after: PackedObs) -> Window:
+        acting = []
         for obs in steps:
-            decision = self.online.act(obs, self.draws, self.memory, explore=True, epsilon=0.05)
-            self.memory = decision.memory
-            stored = decision.memory_in if stored is None else stored
-        return self.chunk(steps, after, stored)
+            rows = torch.from_numpy(self.online.inputs(obs))
+            graph = team_graph(np.diff(obs.agent_ptr), obs.agent_ptr[:-1], complete=self.settings.graph == "complete")
+            acting.append((rows, self.memory(len(rows)), graph))
+        chunk = self.chunk(steps, after, self.memory(len(steps[0].present)))
+        batch, _ = prepare([chunk], self.target, None)
+        line = Timeline.of(chunk, self.target.inputs, with_final=False)
+        return Window(acting, batch, Passage.of(line.following(), self.memory(line.first[0]), self.target))
 
-    def chunk(self, steps: list[PackedObs], after: PackedObs, memory: torch.Tensor | None) -> RolloutChunk:
+    def memory(self, rows: int) -> torch.Tensor:
+        return 0.1 * torch.randn(rows, self.online.memory_width)
+
+    def chunk(self, steps: list[PackedObs], after: PackedObs, memory: torch.Tensor) -> RolloutChunk:
         obs = join_steps(steps)
         nothing = np.zeros((STEPS, COPIES), dtype=np.bool_)
         return RolloutChunk(
@@ -115,14 +131,23 @@ class Floor:
             final=None,
             final_step=np.empty(0, dtype=np.int64),
             window=STEPS,
-            memory=None if memory is None else memory.numpy(),
+            memory=memory.numpy(),
+            begins=np.zeros(COPIES, dtype=np.uint64),
+            goes_on=np.zeros(COPIES, dtype=np.uint64),
         )
 
     def update(self, timed: Callable[[str], None]) -> None:
-        chunk = self.sample()
-        timed("act 4x")
-        batch, (self.target_memory,) = prepare([chunk], self.target, [self.target_memory])
-        timed("prepare and target")
+        window, self.number = self.windows[self.number], (self.number + 1) % len(self.windows)
+        with torch.no_grad():
+            for rows, memory, graph in window.acting:
+                theta, _ = self.online.types(rows, memory, (len(rows),))
+                self.online.preferences(theta, graph).argmax(1)
+            timed("act 4x")
+            following = window.following
+            theta, _ = self.target.types(following.inputs, following.memory, following.block_sizes)
+            self.target.learner_values(theta, following.graph).amax(1)
+            timed("target")
+        batch = window.batch
         outputs = evaluate(self.online, batch.passage, batch.actions)
         loss, _ = gpl_loss(batch, outputs, self.settings)
         timed("online and loss")

@@ -4,8 +4,11 @@
 
 Ours       `Algorithm.train()` of CIAO-C with its default network in open foraging among the eight hand-written types:
            environment, teammates, acting, target, update, target's update, metrics, weights. One process, one thread.
-Floor      the same arithmetic on prepared tensors (4 x acting, target, online, gradient, Adam, soft update): see
-           `_gpl_floor.py`. Both sides take turns in one process pinned to one core; medians of CPU seconds.
+Floor      the networks alone on tensors that were prepared beforehand (4 x acting, target, online, gradient, Adam,
+           soft update), without environment, observations or indices: see `_gpl_floor.py`.
+
+Both sides take turns in one process pinned to one core; medians of CPU seconds. Exploration is as at the end of its
+schedule: a random action costs no network, and the first env steps would take nothing else.
 
 Ray's helper processes (control plane, idle workers) are not part of it: RLlib needs them once a training.
 The last line is JSON for other programs.
@@ -39,7 +42,7 @@ def build(updates: int):  # type: ignore[no-untyped-def]
     logging.getLogger("ray").setLevel(logging.ERROR)
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     config = CIAOConfig(variant=VARIANT).environment("foraging", env_config={"teammates": "foraging-no-a2c"})
-    config = config.debugging(seed=0, log_level="ERROR").training(updates_per_iteration=updates)
+    config = config.debugging(seed=0, log_level="ERROR").training(updates_per_iteration=updates, epsilon=0.05)
     algorithm = config.build_algo()
     algorithm.train()
     return algorithm

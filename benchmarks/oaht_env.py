@@ -1,6 +1,6 @@
 """Speed of the ad hoc teamwork environments on one core: open foraging and open Wolfpack.
 
-    python benchmarks/oaht_env.py [--quick] [--only foraging]
+    python benchmarks/oaht_env.py [--quick] [--only foraging] [--prey dqn]
 
 Timed is what a learner pays for: a step in which all hand-written types of teammates decide, the automatic reset and
 the complete packed observation. Random actions of the learner are made outside the timer. The last line is JSON for
@@ -25,9 +25,9 @@ CASES = [(1, 3), (16, 3), (256, 3), (1024, 3), (256, 5), (256, 9)]
 """(copies, greatest number of agents)"""
 
 
-def env_steps_per_second(name: str, copies: int, team_size: int, seconds: float) -> tuple[float, float]:
+def env_steps_per_second(name: str, copies: int, team_size: int, seconds: float, **options: str) -> tuple[float, float]:
     """Environment steps per second of CPU time, and the mean number of agents."""
-    env = make_environment(name, copies, {"team_size": team_size, "slots": max(5, team_size)})
+    env = make_environment(name, copies, {"team_size": team_size, "slots": max(5, team_size), **options})
     num_actions = env.spec.num_actions
     assert num_actions is not None
     rng = np.random.default_rng(0)
@@ -50,6 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Speed of the ad hoc teamwork environments on one core.")
     parser.add_argument("--quick", action="store_true", help="0.3 instead of 2 CPU-seconds for each row")
     parser.add_argument("--only", choices=list(TARGETS), help="one environment instead of both")
+    parser.add_argument("--prey", help="who moves Wolfpack's prey instead of the default, e.g. dqn")
     arguments = parser.parse_args()
     seconds = 0.3 if arguments.quick else 2.0
     table = Table(title="Environment steps per second of CPU time, one core, with teammates")
@@ -58,7 +59,8 @@ def main() -> None:
     result: dict[str, int] = {}
     for name in [arguments.only] if arguments.only else TARGETS:
         for copies, team_size in CASES:
-            rate, agents = env_steps_per_second(name, copies, team_size, seconds)
+            options = {"prey": arguments.prey} if arguments.prey and name == "wolfpack" else {}
+            rate, agents = env_steps_per_second(name, copies, team_size, seconds, **options)
             wanted = (copies, team_size) == (COPIES, TEAM_SIZE)
             target = f"{TARGETS[name]:,}" if wanted and TARGETS[name] else ""
             table.add_row(name, f"{copies:,}", str(team_size), f"{agents:.1f}", f"{rate:,.0f}", target)

@@ -4,18 +4,23 @@
 
 prints the fitted table (`rl_openness.envs.wolfpack.prey.WEIGHTS` holds it rounded), its log-likelihood beside simpler
 tables, what the recorded prey did beside what the shipped table says, by distance to the nearest predator, and whole
-episodes in which the learner follows one rule.
+episodes in which the learner follows one rule. In between, the same shares of `evader` and the trained `dqn` as they
+play: other predators, so other places, but the same question.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 
 from rl_openness.envs.base import NO_OP
 from rl_openness.envs.wolfpack import WolfpackConfig, make_wolfpack
-from rl_openness.envs.wolfpack.prey import BANDS, WEIGHTS
+from rl_openness.envs.wolfpack.prey import BANDS, WEIGHTS, PreyPolicy, PreyView, action_weights
 from rl_openness.envs.wolfpack.view import wolfpack_spec
 from rl_openness.policies.population import Population
-from rl_openness.policies.wolfpack import HEURISTICS, make_wolfpack_rule
+from rl_openness.policies.prey import make_wolfpack_with_prey
+from rl_openness.policies.wolfpack import HEURISTICS, WolfpackRule, make_wolfpack_rule
 from tests.envs.wolfpack.recorded_prey import captures, recorded_decisions, shares_by_distance
 
 COLUMNS = ("away", "same", "closer", "taken", "outside", "standing", "left", "right")
@@ -80,6 +85,46 @@ def play(
     return f"{total.mean():6.1f} (sd {total.std():.0f}) | {caught.mean():5.1f} (sd {caught.std():.1f})"
 
 
+class Watched:
+    """Prey whose actions are counted by distance to the nearest predator and by what they mean."""
+
+    def __init__(self, prey: PreyPolicy) -> None:
+        self.prey, self.counts = prey, np.zeros((len(DISTANCES), 8))
+
+    def act(self, view: PreyView, keys: np.ndarray) -> np.ndarray:
+        actions = self.prey.act(view, keys)
+        meaning, weight, memory = np.empty(7, dtype=np.int64), np.empty(7), np.full(8, -1)
+        for b in np.flatnonzero(view.alive.all(axis=1)):
+            rows, cols = view.row[b, : view.predators[b]], view.col[b, : view.predators[b]]
+            for k, x in enumerate(actions[b]):
+                args = (view.size, rows, cols, view.prey_row[b], view.prey_col[b], k, memory, WEIGHTS["random"])
+                action_weights(*args, meaning, weight)
+                distance = np.abs(rows - view.prey_row[b, k]) + np.abs(cols - view.prey_col[b, k])
+                group = next(i for i, some in enumerate(DISTANCES) if distance.min() in some)
+                self.counts[group, meaning[(x + view.facing[b, k]) % 4 if x < 4 else x]] += 1
+        return actions
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        return self.prey.get_state()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self.prey.set_state(state)
+
+
+def shares_in_play(prey: str, team_size: int, episodes: int) -> np.ndarray:
+    """Counts [len(DISTANCES), 8] of what this prey does among the seven heuristics, one of them the learner."""
+    spec = wolfpack_spec(WolfpackConfig(team_size=team_size))
+    teammates = Population([make_wolfpack_rule(name) for name in HEURISTICS], spec)
+    env = make_wolfpack_with_prey(episodes, teammates=teammates, team_size=team_size, prey=prey)
+    env.prey = watched = Watched(env.prey)
+    env.reset(np.arange(episodes))
+    for _ in range(env.config.max_steps):
+        obs = env.observe()
+        kinds = np.where(obs.controlled, obs.agent_copy % len(HEURISTICS), -1)
+        env.step(WolfpackRule.decide(obs, kinds, env.draws()))
+    return watched.counts
+
+
 def main() -> None:
     np.set_printoptions(linewidth=150, suppress=True, precision=3)
     print("fitted rows (distance up to", *BANDS, "and more) of", *COLUMNS, *FACTORS)
@@ -97,6 +142,10 @@ def main() -> None:
     print("\nshares by distance, recorded and (below) of the shipped table:", *COLUMNS)
     for distance, was, says, number in zip(DISTANCES, *shares_by_distance(WEIGHTS["evader"], DISTANCES), strict=True):
         print(f"{distance.start:2d} n={number:4.0f}", was, "\n         ", says)
+    for prey in ("evader", "dqn"):
+        print(f"\nshares by distance of {prey} in play, 3 agents:", *COLUMNS)
+        for distance, counts in zip(DISTANCES, shares_in_play(prey, 3, 70), strict=True):
+            print(f"{distance.start:2d} n={counts.sum():5.0f}", counts / counts.sum())
     print("\n| learner | return, 3 agents | captures | return, 5 agents | captures |\n|---|---|---|---|---|")
     for name in ("as recorded", "noop", *HEURISTICS):
         mixture = LEARNER if name == "as recorded" else {name: 1.0}

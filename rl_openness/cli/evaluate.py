@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -30,7 +30,7 @@ def evaluate(
         typer.Option(help="Wildfire setup to play, e.g. 4x4/S3; may be repeated. Default: as in training, or 3x3/S3."),
     ] = None,
     policy: Annotated[
-        list[str] | None, typer.Option(help="Hand-written policy to play too, see `list policies`; may be repeated.")
+        list[str] | None, typer.Option(help="Policy by name to play too, see `list policies`; may be repeated.")
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes per policy and setup.")] = 50,
     first_seed: Annotated[
@@ -42,6 +42,9 @@ def evaluate(
     ] = None,
     teammates: Annotated[
         str | None, typer.Option(help="Population whose test list the teammates come from, see `list teammates`.")
+    ] = None,
+    prey: Annotated[
+        str | None, typer.Option(help="Who moves Wolfpack's prey, see `list teammates`. Default: as in training.")
     ] = None,
     explore: Annotated[bool, typer.Option("--explore", help="Let trained policies sample their choices.")] = False,
     protocol: Annotated[
@@ -62,7 +65,7 @@ def evaluate(
     from rl_openness.experiments.evaluate import check_players, play, summary_table
 
     sizes = [None] if team_size is None else _numbers(team_size)
-    games = _games(checkpoints or [], environment, setup or [], sizes, teammates)
+    games = _games(checkpoints or [], environment, setup or [], sizes, {"teammates": teammates, "prey": prey})
     for world, players in games:
         check_players(world, policy or [], players.values())
     seeds = range(first_seed, first_seed + episodes)
@@ -93,7 +96,7 @@ def _games(
     environment: str,
     setups: Sequence[str],
     team_sizes: Sequence[int | None],
-    teammates: str | None,
+    changes: Mapping[str, str | None],
 ) -> list[tuple[World, dict[str, Path]]]:
     """Worlds to play in, and who plays there: everyone in the named setups, else each where it was trained."""
     from rl_openness.experiments.worlds import DEFAULT_SETUP, find_world, with_team_size
@@ -110,8 +113,7 @@ def _games(
         homes.append((card.environment, dict(card.env_config), {name: path}))
     games: dict[str, tuple[World, dict[str, Path]]] = {}
     for where, options, players in homes:
-        if teammates is not None:
-            options["teammates"] = teammates
+        options |= {name: value for name, value in changes.items() if value is not None}
         if "teammates" in options:
             options["split"] = "test"
         for size in team_sizes:

@@ -62,22 +62,28 @@ def environments() -> None:
 
 @listing.command()
 def policies() -> None:
-    """List hand-written policies by environment."""
+    """List policies by environment: hand-written ones, then the learned teammates that come with the package."""
     from rl_openness.envs.registry import environment_names
+    from rl_openness.experiments.teammates import find_recipe
     from rl_openness.experiments.worlds import find_rule, rule_names
+    from rl_openness.policies.teammates import learned_names
 
     table = Table("environment", "policy", "what it does")
     for environment in environment_names():
         for name in rule_names(environment):
             what = inspect.getdoc(type(find_rule(environment, name))) or ""
             table.add_row(environment, name, what.partition("\n")[0])
+        for name in learned_names(environment):
+            table.add_row(environment, name, f"Learned: {find_recipe(f'{name}-{environment}').summary}")
     console().print(table)
 
 
 @listing.command()
 def teammates() -> None:
-    """List populations of teammates: the types that they are drawn from in training and in tests."""
+    """List populations (the types that teammates are drawn from in training and in tests), and Wolfpack's prey."""
     from rl_openness.experiments.teammates import find_recipe, recipe_names
+    from rl_openness.policies.card import PREY
+    from rl_openness.policies.prey import prey_names
     from rl_openness.policies.teammates import population_files, read_population
 
     table = Table("population", "environment", "in training", "in tests")
@@ -90,7 +96,13 @@ def teammates() -> None:
     learned = Table("learned type", "environment", "what it is")
     for name in recipe_names():
         kind, _, environment = name.rpartition("-")
-        learned.add_row(kind, environment, find_recipe(name).summary)
+        if kind != PREY:
+            learned.add_row(kind, environment, find_recipe(name).summary)
     screen.print(learned)
     screen.print("Made by `rl-openness teammates train TYPE-ENVIRONMENT`. Other types: see `list policies`.")
     screen.print("A file of yours works too: --teammates mine.yaml")
+    prey = Table("prey of wolfpack", "what it is")
+    for name, text in prey_names().items():
+        prey.add_row(name, text)
+    screen.print(prey)
+    screen.print("Chosen by environment.options.prey, also by the path of one that you trained (`--out FOLDER`).")

@@ -19,9 +19,9 @@ from rl_openness.envs.base import Int, PackedObs
 from rl_openness.envs.draws import DecisionDraws
 from rl_openness.envs.registry import make_environment
 from rl_openness.errors import RunFailedError
-from rl_openness.evaluation.rollout import play_episodes
 from rl_openness.experiments.process import use_one_thread
 from rl_openness.experiments.schema import ExperimentSettings
+from rl_openness.experiments.strength import COPIES, episodes_played, strength
 from rl_openness.experiments.teammates import Request
 from rl_openness.experiments.train import train
 from rl_openness.policies.base import Policy
@@ -39,7 +39,6 @@ SETTINGS = {
     "gamma": 0.95,
     "entropy_coeff": 0.02,
 }
-FIRST_SEED, EPISODES = 500_000, 500
 TEAM_SIZE = 3
 
 
@@ -64,19 +63,13 @@ def learn(request: Request) -> Path:
 def measure(folder: Path) -> dict[str, Any]:
     """Mean returns among H1 to H8, of the policy (sampling, as teammates do, and at its best) and of these."""
     use_one_thread()
-    env = make_environment("foraging", 64, {"team_size": TEAM_SIZE, "teammates": list(foraging_rules())})
+    env = make_environment("foraging", COPIES, {"team_size": TEAM_SIZE, "teammates": list(foraging_rules())})
     sampled = _Watched(folder)
     players: dict[str, Policy] = {"a2c": sampled, "a2c, best action": Policy.load(folder)}
-    seeds = np.arange(FIRST_SEED, FIRST_SEED + EPISODES)
-    returns = {}
-    for name, policy in {**players, **foraging_rules()}.items():
-        won = play_episodes(env, policy, seeds)["return"].to_numpy(dtype=np.float64)
-        error = float(won.std(ddof=1)) / len(won) ** 0.5
-        returns[name] = {"mean": round(float(won.mean()), 3), "standard_error": round(error, 3)}
     return {
         "world": f"foraging, {TEAM_SIZE} agents, teammates H1 to H8, the policy in the learner's place",
-        "episodes": f"{EPISODES}, of seeds {FIRST_SEED} on",
-        "return": returns,
+        "episodes": episodes_played(),
+        **strength(env, {**players, **foraging_rules()}),
         "entropy": round(float(np.mean(np.concatenate(sampled.entropy))), 3),
     }
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from rl_openness.errors import UserError, nearest
 from rl_openness.files import atomic_directory, write_atomically
-from rl_openness.policies.teammates import LEARNED
+from rl_openness.policies.card import LEARNED
 
 TEAMMATE_CARD = "card.json"
 MAX_BYTES = 1_000_000
@@ -62,6 +62,27 @@ _RECIPES = {
             env_steps=1_500_000,
             learn="rl_openness.experiments.a2c_foraging:learn",
             measure="rl_openness.experiments.a2c_foraging:measure",
+        ),
+        Recipe(
+            name="distilled-wolfpack",
+            summary="behaviour cloning of teammate_aware in open Wolfpack, by a network without memory",
+            env_steps=1_000_000,
+            learn="rl_openness.experiments.distilled_wolfpack:learn",
+            measure="rl_openness.experiments.distilled_wolfpack:measure",
+        ),
+        Recipe(
+            name="dqn-wolfpack",
+            summary="a graph Q-network with memory, from self-play in open Wolfpack for the team's reward (GPL)",
+            env_steps=1_500_000,
+            learn="rl_openness.experiments.dqn_wolfpack:learn",
+            measure="rl_openness.experiments.dqn_wolfpack:measure",
+        ),
+        Recipe(
+            name="prey-wolfpack",
+            summary="no teammate but Wolfpack's prey `dqn`, trained to get away from the heuristics (double DQN)",
+            env_steps=1_200_000,
+            learn="rl_openness.experiments.prey_wolfpack:learn",
+            measure="rl_openness.experiments.prey_wolfpack:measure",
         ),
     )
 }

@@ -19,6 +19,7 @@ from rl_openness.envs.wolfpack import WolfpackConfig
 from rl_openness.errors import UserError, nearest
 from rl_openness.experiments.keys import ConfigError, KeyPath, checked, flat
 from rl_openness.policies.base import Policy
+from rl_openness.policies.prey import check_prey
 from rl_openness.policies.teammates import check_teammate, make_teammate, population_types, teammate_names
 from rl_openness.policies.wildfire import make_rule, wildfire_rules
 
@@ -73,6 +74,11 @@ def _team_options(environment: str, data: Mapping[str, Any]) -> dict[str, Any]:
         known = [*config.model_fields, "teammates", "split"]
         raise ConfigError(("options", unknown[0]), f"unknown key{nearest(unknown[0], known)}")
     checked(config, fields, ("options",))
+    if environment == "wolfpack":
+        try:
+            check_prey(fields.get("prey", "evader"))
+        except UserError as error:
+            raise ConfigError(("options", "prey"), str(error)) from None
     try:
         for split in ("train", "test"):
             for name in population_types(environment, who.get("teammates", teammate_names(environment)), split):

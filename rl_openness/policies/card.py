@@ -15,6 +15,10 @@ FORMAT = 1
 CARD = "policy.json"
 RUNS = Path("runs")
 """Where the command line keeps runs unless told otherwise."""
+LEARNED = Path(__file__).parent / "learned"
+"""Where learned policies lie that come with the package, in a folder `type-environment` each."""
+PREY = "prey"
+"""Method of what is no policy but moves the prey of Wolfpack (`policies.prey`)."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,11 @@ class PolicyCard:
     env_config: Mapping[str, Any]
     env_steps: int
     seed: int | None
+
+
+def is_path(name: str) -> bool:
+    """Whether a user means a path by it, not a name."""
+    return "/" in name or Path(name).exists()
 
 
 def find_policy(path: str | Path) -> Path:
@@ -64,3 +73,13 @@ def read_card(path: str | Path) -> PolicyCard:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{folder / CARD} cannot be read: {error}") from None
+
+
+def read_decider_card(path: str | Path) -> PolicyCard:
+    """`read_card` of a policy that decides for agents. Raises UserError for a prey, too."""
+    card = read_card(path)
+    if card.method == PREY:
+        raise UserError(
+            f"{path} holds a prey of {card.environment}, not a policy: it goes with environment.options.prey"
+        )
+    return card

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from rl_openness.envs.base import EnvSpec
 from rl_openness.errors import UserError, nearest
 from rl_openness.files import atomic_directory
-from rl_openness.policies.card import CARD, FORMAT, PolicyCard, find_policy, read_card
+from rl_openness.policies.card import CARD, FORMAT, PolicyCard, find_policy, read_card, read_decider_card
 from rl_openness.policies.network import NetworkPolicy
 from rl_openness.version import __version__
 
@@ -56,12 +58,19 @@ def _check_weights(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) 
 def load_policy(path: str | Path, *, explore: bool = False) -> NetworkPolicy:
     """The policy at a path (see `find_policy`). Raises UserError if it is missing, damaged or of an unknown method."""
     folder = find_policy(path)
-    card = read_card(folder)
+    card = read_decider_card(folder)
     if card.method not in _ACTORS:
         raise UserError(f"{folder}: unknown method {card.method!r}{nearest(card.method, _ACTORS)}")
     module, _, attribute = _ACTORS[card.method].partition(":")
+    network = load_network(folder, getattr(import_module(module), attribute))
+    return NetworkPolicy(card.method, network, explore=explore)
+
+
+def load_network(folder: Path, make: Callable[[EnvSpec, Mapping[str, Any]], Any]) -> Any:
+    """The network saved in a folder with its weights, made by `make(spec, settings)`. Raises UserError if damaged."""
+    card = read_card(folder)
     try:
-        actor = getattr(import_module(module), attribute)(card.env_spec, card.settings)
+        actor = make(card.env_spec, card.settings)
     except (ValueError, RuntimeError) as error:  # settings of another version, or far too large ones
         reason = " ".join(str(error).split())
         raise UserError(f"{folder / CARD} does not fit this version of the package: {reason}") from None
@@ -71,4 +80,4 @@ def load_policy(path: str | Path, *, explore: bool = False) -> NetworkPolicy:
         actor.load_state_dict(weights)
     except (OSError, SafetensorError, ValueError) as error:
         raise UserError(f"{folder / WEIGHTS} cannot be used: {' '.join(str(error).split())}") from None
-    return NetworkPolicy(card.method, actor.eval(), explore=explore)
+    return actor.eval()

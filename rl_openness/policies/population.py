@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_openness.envs.base import NO_OP, EnvSpec, Int, PackedObs
+from rl_openness.envs.base import NO_OP, Bool, EnvSpec, Int, PackedObs
 from rl_openness.envs.draws import DecisionDraws
 from rl_openness.errors import UserError
 from rl_openness.policies.base import KindPolicy, Policy
@@ -17,12 +17,15 @@ from rl_openness.policies.base import KindPolicy, Policy
 TYPE = "type"
 """Column of `agent_rows` with each member's type, -1 for members that the learner controls."""
 
+SEEN = "rows_seen"
+"""Name of an array of a population's state, beside those of its policies."""
+
 
 class Population:
     """Decides for every member that has a type (protocol `envs.base.Teammates`).
 
-    Kinds of one family (`KindPolicy`) are decided in one call. A policy without memory decides for the members of its
-    type; one with memory for all members, also where none has the type now, and the rows of its type are taken.
+    Kinds of one family (`KindPolicy`) are decided in one call. Any other policy decides for the members of its type.
+    One with memory sees the copies that have such a member: it remembers nothing of the time before the first one came.
     """
 
     def __init__(self, policies: Sequence[Policy], spec: EnvSpec) -> None:
@@ -33,6 +36,7 @@ class Population:
         self._column = [column.name for column in spec.agent_columns].index(TYPE)
         self._families: dict[type[KindPolicy], Int] = {}
         self._singles: dict[int, Policy] = {}
+        self._seen: dict[int, Int] = {}  # of policies with memory: see `_remembering`
         for index, policy in enumerate(self.policies):
             if isinstance(policy, KindPolicy):
                 none = np.full(self.num_types + 1, -1, dtype=np.int64)  # the last entry is for type -1
@@ -55,22 +59,48 @@ class Population:
             choices = np.where(kinds >= 0, family.decide(obs, kinds, draws), choices)
         for index, policy in self._singles.items():
             mine = types == index
-            if policy.memoryless and not mine.any():
-                continue
-            deciding = replace(obs, controlled=mine if policy.memoryless else None)
-            choices = np.where(mine, policy.act(deciding, draws), choices)
+            asked = replace(obs, controlled=mine)
+            if not policy.memoryless:
+                choices = np.where(mine, self._remembering(index, policy, asked, mine, draws), choices)
+            elif mine.any():
+                choices = np.where(mine, policy.act(asked, draws), choices)
+        return choices
+
+    def _remembering(self, index: int, policy: Policy, obs: PackedObs, mine: Bool, draws: DecisionDraws) -> Int:
+        """Choices [M] of a policy with memory, which sees only the copies with a member of its own (`mine`).
+
+        `_seen[index]` [M] is each member's row in what the policy saw last, -1 where it saw none: `carry` names rows of
+        the whole observation.
+        """
+        copy = obs.agent_copy
+        here = np.bincount(copy[mine], minlength=obs.num_copies) > 0
+        rows, copies = here[copy], np.flatnonzero(here)
+        before = self._seen.get(index)
+        self._seen[index] = np.where(rows, np.cumsum(rows) - 1, -1)
+        choices = np.full(len(mine), NO_OP, dtype=np.int64)
+        if not len(copies):
+            return choices
+        part = obs.select(copies)
+        nobody = np.full_like(part.carry, -1)
+        carry = nobody if before is None else np.where(part.carry >= 0, before[part.carry], nobody)
+        choices[rows] = policy.act(replace(part, carry=carry), DecisionDraws(draws.keys[copies]))
         return choices
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Memory of all types."""
-        return {
+        """Memory of all types, and what they saw last."""
+        memories = {
             f"{index}.{name}": array
             for index, policy in self._singles.items()
             for name, array in policy.get_state().items()
         }
+        return memories | {f"{index}.{SEEN}": rows.copy() for index, rows in self._seen.items()}
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Inverse of `get_state`."""
+        self._seen = {
+            index: np.array(state[f"{index}.{SEEN}"]) for index in self._singles if f"{index}.{SEEN}" in state
+        }
         for index, policy in self._singles.items():
-            prefix = f"{index}."
-            policy.set_state({name.removeprefix(prefix): state[name] for name in state if name.startswith(prefix)})
+            own = {name.removeprefix(f"{index}."): state[name] for name in state if name.startswith(f"{index}.")}
+            own.pop(SEEN, None)
+            policy.set_state(own)

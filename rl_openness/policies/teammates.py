@@ -7,27 +7,29 @@ registered, or the path of a trained policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import rl_openness
-from rl_openness.envs.base import OpenVectorEnv
+from rl_openness.envs.base import EnvSpec, OpenVectorEnv
 from rl_openness.envs.foraging import make_foraging
-from rl_openness.envs.wolfpack import make_wolfpack
 from rl_openness.errors import UserError, nearest
 from rl_openness.files import read_yaml
 from rl_openness.policies.base import Policy
-from rl_openness.policies.card import CARD, read_card
+from rl_openness.policies.card import CARD, LEARNED, PREY, is_path, read_card, read_decider_card
 from rl_openness.policies.population import Population
+from rl_openness.policies.prey import make_wolfpack_with_prey
 
 Split = Literal["train", "test"]
 FOLDER = Path("tune_configs/teammates")
 """Where populations lie, in the present folder or beside the package."""
-LEARNED = Path(__file__).parent / "learned"
-"""Where learned policies lie that come with the package, in a folder `type-environment` each."""
+
+_GPL = "gpl"
+"""Its policies value actions, so as teammates they take the best one: random ones are a way to learn. They read tasks
+as a vector of fixed length."""
 
 _RULES = {
     "foraging": "rl_openness.policies.foraging:foraging_rules",
@@ -59,37 +61,52 @@ def teammate_names(environment: str) -> list[str]:
 def learned_names(environment: str) -> list[str]:
     """Learned types of teammates that come with the package (trained by `rl-openness teammates train`)."""
     found = sorted(LEARNED.glob(f"*-{environment}/{CARD}"))
-    return [path.parent.name.removesuffix(f"-{environment}") for path in found]
+    names = (path.parent.name.removesuffix(f"-{environment}") for path in found)
+    return [name for name in names if name != PREY]
 
 
 def check_teammate(environment: str, name: str) -> None:
     """Raises UserError if `make_teammate` does not know that type; a learned one is not loaded, which needs torch."""
     if name in learned_names(environment):
         read_card(LEARNED / f"{name}-{environment}")
-    elif _is_path(name):
-        read_card(name)
+    elif is_path(name):
+        read_decider_card(name)
     else:
         make_teammate(environment, name)
 
 
-def _is_path(name: str) -> bool:
-    return "/" in name or Path(name).exists()
-
-
 def make_teammate(environment: str, name: str) -> Policy:
-    """The type of that name, or the trained policy at that path (which samples). Raises UserError if there is none."""
+    """The type of that name, or the trained policy at that path. Raises UserError if there is none.
+
+    Trained policies sample, as they do in training; those that value actions (GPL) take the best.
+    """
     if name in _registered.get(environment, {}):
         return _registered[environment][name]()
     if name in _rules(environment):
         return _rules(environment)[name]
     if name in learned_names(environment):
-        policy = Policy.load(LEARNED / f"{name}-{environment}", explore=True)
+        policy = _load(LEARNED / f"{name}-{environment}")
         policy.name = name
         return policy
-    if _is_path(name):
-        return Policy.load(name, explore=True)
+    if is_path(name):
+        return _load(name)
     known = [*teammate_names(environment), *learned_names(environment)]
     raise UserError(f"unknown type of teammate {name!r} in {environment}{nearest(name, known)}")
+
+
+def _load(path: str | Path) -> Policy:
+    return Policy.load(path, explore=read_card(path).method != _GPL)
+
+
+def _check_fits(environment: str, name: str, spec: EnvSpec) -> None:
+    """Raises UserError if the type is a trained policy that cannot read the observations of this world."""
+    if name in teammate_names(environment) or not (name in learned_names(environment) or is_path(name)):
+        return
+    card = read_card(LEARNED / f"{name}-{environment}" if name in learned_names(environment) else name)
+    known = card.env_spec if card.method == _GPL else replace(card.env_spec, task_slots=spec.task_slots)
+    mismatch = known.mismatch(spec)
+    if mismatch:
+        raise UserError(f"teammate {name!r} was trained on {card.environment} and cannot act here: {mismatch}")
 
 
 def _rules(environment: str) -> Mapping[str, Policy]:
@@ -164,9 +181,11 @@ def make_world(
         return make(num_copies, **fields)
     names = population_types(environment, list(_rules(environment)) if teammates is None else teammates, split)
     spec = make(1, **{**fields, "controlled": "all"}).spec
+    for name in names:
+        _check_fits(environment, name, spec)
     population = Population([make_teammate(environment, name) for name in names], spec)
     return make(num_copies, teammates=population, **fields)
 
 
 make_foraging_world = partial(make_world, "foraging", make_foraging)
-make_wolfpack_world = partial(make_world, "wolfpack", make_wolfpack)
+make_wolfpack_world = partial(make_world, "wolfpack", make_wolfpack_with_prey)

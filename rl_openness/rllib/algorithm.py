@@ -13,7 +13,6 @@ import ray
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
-from ray.rllib.execution.rollout_ops import synchronous_parallel_sample
 from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
     ENV_RUNNER_SAMPLING_TIMER,
@@ -56,7 +55,7 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
         sampled = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
         for _ in range(self.config.updates_per_iteration):
             with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
-                chunks = self._sample()
+                chunks = self._sample(sampled)
             if not chunks:
                 self._count_empty_iteration()
                 continue
@@ -71,21 +70,27 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
     def _samples_here(self) -> bool:
         return bool(self.env_runner_group.num_remote_env_runners() == 0)
 
-    def _sample(self) -> list[RolloutChunk]:
-        """`train_batch_size_per_learner` team-steps for each learner; none if all runners are away."""
-        chunks: list[RolloutChunk]
+    def _sample(self, sampled: int) -> list[RolloutChunk]:
+        """`train_batch_size_per_learner` team-steps for each learner; none if all runners are away.
+
+        RLlib's `synchronous_parallel_sample`, which cannot tell runners how many env steps were `sampled` before, and
+        asks those that are there again while others are away, which a method may not want (`fills_batches`).
+        """
+        chunks: list[RolloutChunk] = []
         if self._samples_here():
-            chunks = self.env_runner.sample()  # one fragment is the whole batch, see `OpenConfig.validate`
-            return chunks
-        chunks, results = synchronous_parallel_sample(
-            worker_set=self.env_runner_group,
-            max_env_steps=self.config.total_train_batch_size,
-            sample_timeout_s=self.config.sample_timeout_s,
-            _uses_new_env_runners=True,
-            _return_metrics=True,
-        )
-        if chunks:
-            self.metrics.aggregate(results, key=ENV_RUNNER_RESULTS)
+            return list(self.env_runner.sample(env_steps=sampled))  # one fragment, see `OpenConfig.validate`
+        group, wanted = self.env_runner_group, self.config.total_train_batch_size
+        while sum(chunk.env_steps() for chunk in chunks) < wanted:
+            answers = group.foreach_env_runner(
+                lambda runner: (runner.sample(env_steps=sampled), runner.get_metrics()),
+                local_env_runner=False,
+                timeout_seconds=self.config.sample_timeout_s,
+            )
+            for sample, metrics in answers:
+                chunks += sample
+                self.metrics.aggregate([metrics], key=ENV_RUNNER_RESULTS)
+            if not answers or not self.config.fills_batches or group.num_healthy_remote_workers() == 0:
+                break
         return chunks
 
     def _learn(self, chunks: list[RolloutChunk], sampled: int) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_openness.envs.base import Float, Int, PackedObs, concatenate
+from rl_openness.envs.draws import Keys
 from rl_openness.envs.ragged import gather_segments, pointer
 
 
@@ -43,12 +44,14 @@ class RolloutChunk:
     """Steps of a training window; memory is stored at each window's first step."""
     memory: Float | None
     """[sum of members at window starts, width] state that entered those steps, in order of steps and members."""
+    begins: Keys
+    """[B] key of (seed, episode, step) at the first step of each copy,"""
+    goes_on: Keys
+    """[B] and at the step after the last: a chunk that begins with these keys goes on where this one ends."""
     agent_reward: NDArray[np.float64] | None = None
     """[M] what each member earned itself, where the method asks for it."""
     parted: PackedObs | None = None
     """T * B team-steps: last observations of agents that were cut off after a step, see `StepResult.parted`."""
-    start: int = 0
-    """Env steps that the sampler had made before; the next chunk of the same sampler begins where this one ends."""
     source: int = 0
     """Index of the worker that made it."""
 
@@ -84,7 +87,8 @@ class RolloutChunk:
             memory=None if self.memory is None else self.memory[self._memory_rows(copies)],
             agent_reward=None if self.agent_reward is None else self.agent_reward[members],
             parted=None if self.parted is None else self.parted.select(steps),
-            start=self.start,
+            begins=self.begins[copies],
+            goes_on=self.goes_on[copies],
             source=self.source,
         )
 

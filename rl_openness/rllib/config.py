@@ -41,6 +41,8 @@ class OpenConfig(AlgorithmConfig):  # type: ignore[misc]
     variants: ClassVar[Mapping[str, Mapping[str, Any]]]
     module_class: ClassVar[type]
     learner_class: ClassVar[type]
+    fills_batches: ClassVar[bool] = True
+    """Whether runners sample for others that are away; else a batch is one chunk of each that answers."""
 
     def __init__(self, algo_class: type, *, variant: str) -> None:
         super().__init__(algo_class=algo_class)

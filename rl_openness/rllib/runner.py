@@ -62,6 +62,7 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         self.worker_index: int = kwargs.get("worker_index") or 0
         self._weights_seq_no = 0
         self._sampler: Sampler | None = None
+        self._env_steps = 0  # of all runners, as far as this one was told
         self._recreated = self.worker_index > 0 and ray.get_runtime_context().was_current_actor_reconstructed
         self.make_env()
         self.make_module()
@@ -108,9 +109,13 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         explore: bool | None = None,
         random_actions: bool = False,
         force_reset: bool = False,
+        env_steps: int | None = None,
         **kwargs: Any,
     ) -> list[RolloutChunk]:
-        """One chunk: a fragment (default), at least `num_timesteps` team-steps, or until `num_episodes` have ended."""
+        """One chunk: a fragment (default), at least `num_timesteps` team-steps, or until `num_episodes` have ended.
+
+        `env_steps` were sampled by all runners before, which places exploration in its schedule.
+        """
         if self._sampler is None:
             raise ValueError(
                 "the local runner has no environment while remote runners sample; to evaluate, ask for own runners: "
@@ -119,7 +124,8 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         if random_actions:
             raise ValueError("random_actions is not supported: evaluate the policy `random` instead")
         explore = self.config.explore if explore is None else explore
-        network = _Explorer(self.module, self._sampler.env_steps * max(self.config.num_env_runners, 1))
+        self._env_steps = self._env_steps if env_steps is None else env_steps
+        network = _Explorer(self.module, self._env_steps)
         if num_episodes == 0:
             return []
         if num_episodes is not None:

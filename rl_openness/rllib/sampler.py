@@ -27,7 +27,6 @@ class Sampler:
 
     def __init__(self, env: OpenVectorEnv, *, window: int, source: int = 0, agent_rewards: bool = False) -> None:
         self.env, self.window, self.source, self.agent_rewards = env, window, source, agent_rewards
-        self._env_steps = 0
         self.failures = 0
         """Fragments that were dropped because their copy's environment raised."""
         self.restart()
@@ -43,11 +42,6 @@ class Sampler:
         self._finished: list[tuple[int, dict[str, float]]] = []
         self._recent: list[dict[str, float]] = []
 
-    @property
-    def env_steps(self) -> int:
-        """Steps of all copies since the sampler was made, resumed ones included; for schedules of exploration."""
-        return self._env_steps
-
     def collect(self, network: Decider, num_steps: int, *, explore: bool = True) -> RolloutChunk:
         """`num_steps` steps of all copies; those in which the environment raised are left out (and may be all)."""
         steps: list[PackedObs] = []
@@ -58,6 +52,7 @@ class Sampler:
         final_steps: list[NDArray[np.int64]] = []
         copies = self.env.num_copies
         failed = np.zeros(copies, dtype=np.bool_)
+        begins = self.env.decision_keys()
         for t in range(num_steps):
             decision = network.act(self._obs, self.env.draws(), self._memory, explore=explore)
             if decision.memory_in is not None and t % self.window == 0:
@@ -72,14 +67,14 @@ class Sampler:
             truncated.append(result.truncated)
             if result.final_obs is not None:
                 cut = np.flatnonzero((result.truncated & ~result.terminated)[result.ended])
-                finals.append(result.final_obs.select(cut))
-                final_steps.append(t * copies + result.ended[cut])
+                if len(cut):
+                    finals.append(result.final_obs.select(cut))
+                    final_steps.append(t * copies + result.ended[cut])
             self._keep_books(result)
             parted.append(result.parted)
             if result.failed is not None:
                 failed[result.failed] = True
             self._obs, self._memory = self.env.observe(), decision.memory
-        start, self._env_steps = self._env_steps, self._env_steps + num_steps * copies
         chunk = RolloutChunk(
             num_steps=num_steps,
             num_copies=copies,
@@ -96,7 +91,8 @@ class Sampler:
             memory=np.concatenate(memories) if memories else None,
             agent_reward=np.concatenate(own_rewards) if self.agent_rewards else None,
             parted=_parted(parted, steps),
-            start=start,
+            begins=begins,
+            goes_on=self.env.decision_keys(),
             source=self.source,
         )
         self.failures += int(failed.sum())
@@ -135,7 +131,6 @@ class Sampler:
         return {
             "env": self.env.get_state(),
             "memory": None if self._memory is None else self._memory.numpy().copy(),
-            "env_steps": self._env_steps,
             "returns": self._returns.copy(),
             "lengths": self._lengths.copy(),
             "events": {name: counts.copy() for name, counts in self._events.items()},
@@ -153,7 +148,6 @@ class Sampler:
         if memory is not None and (np.ndim(memory) != 2 or len(memory) <= self._obs.carry.max(initial=-1)):
             raise ValueError(f"memory of shape {np.shape(memory)} lacks rows of members that go on")
         self._memory = None if memory is None else torch.from_numpy(np.array(memory))
-        self._env_steps = int(state["env_steps"])
         self._returns = np.array(state["returns"])
         self._lengths = np.array(state["lengths"])
         self._events = {name: np.array(counts) for name, counts in state["events"].items()}
@@ -165,7 +159,6 @@ def _parted(found: Sequence[PackedObs | None], steps: Sequence[PackedObs]) -> Pa
     """`StepResult.parted` of all team-steps, None if nobody was cut off."""
     if all(each is None for each in found):
         return None
-    nobody = np.empty(0, dtype=np.int64)
-    empty = steps[0].select(nobody)
-    none = replace(empty, **{name: np.zeros(steps[0].num_copies + 1, np.int64) for name in ("agent_ptr", "task_ptr")})
+    nowhere = np.zeros(steps[0].num_copies + 1, dtype=np.int64)
+    none = replace(steps[0].select(np.empty(0, dtype=np.int64)), agent_ptr=nowhere, task_ptr=nowhere)
     return concatenate([none if each is None else each for each in found])

@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 
 
@@ -29,6 +30,61 @@ def test_wrong_input_is_told_at_once(rlo, tmp_path, without_heavy):
     rlo("teammates", "train", "a2c-foraging", "--env-steps", 0, cwd=tmp_path, code=2, **without_heavy)
 
 
+WOLVES = """\
+name: wolves
+algorithm: ciao-c
+environment: {name: wolfpack, options: {teammates: wolfpack-heuristics, max_steps: 20}}
+settings: {encoder_hidden: 8, recurrent_hidden: 8, type_width: 8, utility_hidden: 8, updates_per_iteration: 6}
+run: {env_steps: 384, checkpoint_every: 384}
+evaluation: {first_seed: 2500, episodes: 2, team_sizes: [3], rules: [greedy]}
+tracking: {mlflow: false}
+"""
+
+
+@pytest.mark.slow
+def test_a_run_and_its_evaluation_have_the_prey_of_the_configuration(rlo, tmp_path, shared_ray):
+    (tmp_path / "wolves.yaml").write_text(WOLVES)
+    rlo("train", "wolves.yaml", "--set", "environment.options.prey=dqn", cwd=tmp_path, **shared_ray)
+    run = json.loads(next(tmp_path.glob("runs/wolves/checkpoints/*/policy/policy.json")).read_text())
+    assert run["env_config"]["prey"] == "dqn"
+    after = pd.read_parquet(tmp_path / "runs/wolves/episodes.parquet").set_index("policy").loc["ciao-c"]
+    options = ("--first-seed", 2500, "--episodes", 2, "--output", "again.csv")
+    shown = rlo("evaluate", "runs/wolves", *options, cwd=tmp_path).stdout
+    again = pd.read_csv(tmp_path / "again.csv")
+    assert "prey=dqn" in shown
+    assert again["return"].tolist() == pytest.approx(after["return"].tolist())
+    shown = rlo("evaluate", "runs/wolves", "--prey", "random", *options, cwd=tmp_path).stdout
+    assert "prey=random" in shown
+    assert pd.read_csv(tmp_path / "again.csv")["return"].tolist() != pytest.approx(after["return"].tolist())
+    done = rlo("evaluate", "runs/wolves", "--prey", "runs/wolves", cwd=tmp_path, code=2)
+    assert done.stderr.count("\n") == 1
+    assert "holds a policy of 'gpl', not a prey" in done.stderr
+
+
+def test_wrong_prey_is_told_at_once(rlo, tmp_path, without_heavy):
+    (tmp_path / "wolves.yaml").write_text(WOLVES)
+    for prey, words in (
+        ("dqm", "environment.options.prey: unknown prey 'dqm'; did you mean 'dqn'?"),
+        ("./none", "environment.options.prey: no checkpoint at 'none'"),
+    ):
+        setting = ("--set", f"environment.options.prey={prey}")
+        done = rlo("train", "wolves.yaml", *setting, cwd=tmp_path, code=2, **without_heavy)
+        assert done.stderr.count("\n") == 1
+        assert words in done.stderr
+        command = ("evaluate", "--environment", "wolfpack", "--policy", "greedy", "--prey", prey)
+        done = rlo(*command, cwd=tmp_path, code=2, **without_heavy)
+        assert done.stderr.count("\n") == 1
+        assert words.removeprefix("environment.options.") in done.stderr
+
+
+def test_lists_name_the_prey(rlo, tmp_path, without_heavy):
+    shown = rlo("list", "teammates", cwd=tmp_path, **without_heavy).stdout
+    assert all(word in shown for word in ("evader", "dqn", "prey-wolfpack", "environment.options.prey"))
+
+
 def test_lists_name_it_without_loading_it(rlo, tmp_path, without_heavy):
     shown = rlo("list", "teammates", cwd=tmp_path, **without_heavy).stdout
-    assert all(word in shown for word in ("foraging-all", "foraging-int", "foraging-exc", "a2c", "teammates train"))
+    words = ("foraging-all", "foraging-int", "foraging-exc", "wolfpack-all", "wolfpack-int", "wolfpack-exc")
+    assert all(word in shown for word in (*words, "a2c", "distilled", "dqn", "teammates train"))
+    shown = rlo("list", "policies", cwd=tmp_path, **without_heavy).stdout
+    assert all(word in shown for word in ("H8", "greedy", "Learned: self-play", "Learned: behaviour cloning"))

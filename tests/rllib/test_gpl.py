@@ -1,12 +1,17 @@
 """GPL and CIAO as RLlib algorithms: learning from teammates' labels, exact continuation, what is refused."""
 
+import os
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from rl_openness.algorithms.gpl import learner as learner_module
 from rl_openness.algorithms.gpl.config import GPL, CIAOConfig, GPLConfig
+from rl_openness.algorithms.gpl.update import prepare
 from rl_openness.errors import UserError
 from rl_openness.policies.base import Policy
 from rl_openness.policies.card import PolicyCard
@@ -55,6 +60,84 @@ def test_it_reports_its_losses_and_moves_both_networks() -> None:
     after = weights(algorithm)
     for half in ("network", "target"):
         assert any(not torch.equal(after[name], before[name]) for name in after if name.startswith(half))
+    algorithm.stop()
+
+
+def test_the_target_memory_goes_on_from_window_to_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[object, list[torch.Tensor]]] = []
+
+    def watched(chunks: object, target: object, memory: list[torch.Tensor | None]) -> object:
+        batch, after = prepare(chunks, target, memory)
+        given.append((memory, after))
+        return batch, after
+
+    monkeypatch.setattr(learner_module, "prepare", watched)
+    algorithm = small().build_algo()
+    result = algorithm.train()
+    assert result["learners"]["default_policy"]["windows_without_target_memory"] == 1  # the very first
+    assert algorithm.train()["learners"]["default_policy"]["windows_without_target_memory"] == 0
+    assert len(given) == 12
+    assert given[0][0] == [None]
+    for (_, after), (memory, _) in pairwise(given):
+        assert memory[0] is after[0]
+    algorithm.env_runner.sample(force_reset=True)  # other episodes: what is remembered of the last ones must go
+    algorithm.train()
+    assert given[12][0] == [None]
+    algorithm.stop()
+
+
+def test_exploration_follows_the_env_steps_of_the_whole_training() -> None:
+    algorithm = small(epsilon=[[0, 1.0], [192, 0.0]]).build_algo()
+    used = []
+    network = algorithm.env_runner.module.network
+    act = network.act
+    network.act = lambda *args, epsilon, **kwargs: (used.append(epsilon), act(*args, epsilon=epsilon, **kwargs))[1]
+    algorithm.train()
+    np.testing.assert_allclose(used, np.repeat(1.0 - np.arange(6) * 16 / 192, 4))
+    algorithm.train()
+    np.testing.assert_allclose(used[24:], np.repeat(1.0 - (6 + np.arange(6)) * 16 / 192, 4))
+    algorithm.train()
+    assert used[48:] == [0.0] * 24
+    algorithm.stop()
+
+
+def test_a_module_explores_as_much_as_it_is_told() -> None:
+    algorithm = small(epsilon=[[0, 1.0], [1000, 0.0]]).build_algo()
+    module, env = algorithm.env_runner.module, algorithm.env_runner.env
+    inputs = {"obs": env.observe(), "draws": env.draws(), "memory": None}
+    greedy = module.forward_inference(inputs)["decision"].choices
+    late = module.forward_exploration({**inputs, "env_steps": 1000})["decision"].choices
+    np.testing.assert_array_equal(late, greedy)
+    early = module.forward_exploration({**inputs, "env_steps": 0})["decision"].choices
+    assert (early != greedy).any()
+    algorithm.stop()
+
+
+@pytest.mark.slow
+def test_runners_explore_by_the_steps_of_all_also_after_one_was_lost() -> None:
+    config = small(epsilon=[[0, 1.0], [10_000, 0.0]]).env_runners(num_env_runners=2)
+    algorithm = config.fault_tolerance(restart_failed_env_runners=True).build_algo()
+    algorithm.train()
+    group = algorithm.env_runner_group
+    group.foreach_env_runner(lambda runner: os._exit(1) if runner.worker_index == 1 else None, local_env_runner=False)
+    algorithm.train()
+    deadline = time.monotonic() + 120
+    while group.num_healthy_remote_workers() < 2 and time.monotonic() < deadline:
+        algorithm.train()
+    seen = algorithm.train()["num_env_steps_sampled_lifetime"]
+    steps = group.foreach_env_runner(lambda runner: runner._env_steps, local_env_runner=False)
+    assert steps == [seen - 32, seen - 32]  # what had been sampled before the last windows
+    algorithm.stop()
+
+
+@pytest.mark.parametrize("environment", ["foraging", "wolfpack"])
+def test_a_time_limit_may_be_bootstrapped_from(environment: str) -> None:
+    config = small(environment=environment, horizon_as_terminal=False)
+    config.env_config |= {"max_steps": 9}
+    algorithm = config.build_algo()
+    for _ in range(3):  # in foraging some copies end by themselves, others at the limit
+        loss = algorithm.train()["learners"]["default_policy"]["total_loss"]
+    assert np.isfinite(loss)
     algorithm.stop()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,15 @@ def test_one_long_chunk_is_many_short_ones(name: str) -> None:
     assert short.finished_episodes() == long.finished_episodes()
 
 
+def test_a_chunk_knows_the_one_that_follows() -> None:
+    actor = network().float().actor
+    sampler = new_sampler()
+    first, second = sampler.collect(actor, 8), sampler.collect(actor, 8)
+    equal(first.goes_on, second.begins)
+    sampler.restart(child_seeds(6, count=COPIES))
+    assert (sampler.collect(actor, 8).begins != second.goes_on).all()
+
+
 def test_restart() -> None:
     actor = network(encoder="lstm").float().actor
     sampler = new_sampler()
@@ -117,8 +126,7 @@ def test_restart() -> None:
     assert sampler.recent_means()
     sampler.restart(child_seeds(5, count=COPIES))
     assert sampler.recent_means() == {}
-    assert first.start == 0
-    same(replace(sampler.collect(actor, 8), start=0), first)  # the count of steps goes on
+    same(sampler.collect(actor, 8), first)
     sampler.restart()  # without seeds: the next episodes
     assert not np.array_equal(sampler.collect(actor, 8).team_reward, first.team_reward)
 

@@ -35,6 +35,7 @@ class GPLConfig(OpenConfig):
     variants = GPL_VARIANTS
     module_class = GplModule
     learner_class = GplLearner
+    fills_batches = False  # two windows of one runner would have to be learned from one after the other
 
     def __init__(self, algo_class: type | None = None, *, variant: str = "gpl") -> None:
         super().__init__(algo_class or GPL, variant=variant)

@@ -12,6 +12,7 @@ from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from rl_openness.algorithms.gpl.update import Batch, gpl_loss, prepare, soft_update
 from rl_openness.algorithms.schedules import value_at
+from rl_openness.envs.draws import Keys
 from rl_openness.rllib.chunk import RolloutChunk
 from rl_openness.rllib.learner import PackedTorchLearner
 
@@ -26,17 +27,21 @@ class GplLearner(PackedTorchLearner):
         super().build()
         self._settings = self.config.settings()
         self._groups = {"network": list(self.core.network.parameters())}
-        self._memory: dict[int, tuple[int, torch.Tensor]] = {}
+        self._memory: dict[int, tuple[Keys, torch.Tensor]] = {}
 
     def minibatches(self, chunks: Sequence[RolloutChunk], rng: np.random.Generator) -> Iterator[Batch]:
         """The whole window as one batch, see `update.prepare`."""
-        known = [self._memory.get(chunk.source, (-1, None)) for chunk in chunks]
-        # A runner that was restarted, or whose rollout got lost, does not go on where its last window ended.
-        memory = [kept if start == chunk.start else None for chunk, (start, kept) in zip(chunks, known, strict=True)]
+        memory = [self._memory_for(chunk) for chunk in chunks]
         batch, after = prepare(chunks, self.core.target, memory)
         for chunk, kept in zip(chunks, after, strict=True):
-            self._memory[chunk.source] = (chunk.start + chunk.env_steps(), kept)
+            self._memory[chunk.source] = (chunk.goes_on, kept)
+        self._without_memory = sum(each is None for each in memory)
         yield batch
+
+    def _memory_for(self, chunk: RolloutChunk) -> torch.Tensor | None:
+        """None if the runner does not go on where its last window ended: it was restarted, or a rollout got lost."""
+        begins, memory = self._memory.get(chunk.source, (None, None))
+        return memory if begins is not None and np.array_equal(begins, chunk.begins) else None
 
     def gradient_groups(self) -> dict[str, list[torch.nn.Parameter]]:
         """All weights of the online network together."""
@@ -59,6 +64,8 @@ class GplLearner(PackedTorchLearner):
         core = self.core
         soft_update(core.target, core.network, self._settings.tau)
         self.metrics.log_dict(self._last_parts, key=DEFAULT_MODULE_ID, window=1)
+        count = (DEFAULT_MODULE_ID, "windows_without_target_memory")
+        self.metrics.log_value(count, self._without_memory, reduce="sum")
         super().after_gradient_based_update(timesteps=timesteps)
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
@@ -66,8 +73,8 @@ class GplLearner(PackedTorchLearner):
         state: dict[str, Any] = super().get_state(components, not_components=not_components, **kwargs)
         if self._check_component(TARGET_MEMORY, components, not_components):
             state[TARGET_MEMORY] = {
-                str(source): {"start": start, "memory": memory.numpy()}
-                for source, (start, memory) in self._memory.items()
+                str(source): {"begins": begins, "memory": memory.numpy()}
+                for source, (begins, memory) in self._memory.items()
             }
         return state
 
@@ -76,6 +83,6 @@ class GplLearner(PackedTorchLearner):
         super().set_state(state)
         if TARGET_MEMORY in state:
             self._memory = {
-                int(source): (int(saved["start"]), torch.from_numpy(np.array(saved["memory"])))
+                int(source): (np.array(saved["begins"]), torch.from_numpy(np.array(saved["memory"])))
                 for source, saved in state[TARGET_MEMORY].items()
             }

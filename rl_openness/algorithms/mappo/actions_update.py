@@ -82,7 +82,7 @@ def _advantages(
     assert network.critic is not None
     norm = network.critic.norm
     old_value = _member_values(network, chunk.obs, dtype)
-    own, *others = (
+    own, boot, final, parted = (
         norm.denormalise(each) if norm is not None else each
         for each in (
             old_value,
@@ -99,7 +99,7 @@ def _advantages(
     advantage = member_advantages(
         chunk,
         torch.tensor(rewards, dtype=dtype),  # a chunk that came through Ray is read-only
-        (own, *others),
+        (own, boot, final, parted),
         gamma=settings.gamma,
         lambda_=settings.lambda_,
         horizon_as_terminal=settings.horizon_as_terminal,

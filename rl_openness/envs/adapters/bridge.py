@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_openness.envs.adapters.copy import EVENTS, Copy, EnvironmentFailedError, Member, Played
-from rl_openness.envs.adapters.foreign import Convention, Foreign, make_foreign
+from rl_openness.envs.adapters.foreign import Convention, Foreign, Name, make_foreign
 from rl_openness.envs.adapters.mapping import ObservationMapping, Reader
 from rl_openness.envs.base import NO_OP, EnvSpec, Int, OpenVectorEnv, PackedObs, StepResult, whole_numbers
 from rl_openness.envs.draws import Keys, child_seeds, step_keys
@@ -66,7 +66,7 @@ def bridge(
 
 def _declared(foreign: Foreign, agents: str | Sequence[str] | None, label: str) -> dict[Any, Any]:
     """Spaces of the agents that are known beforehand."""
-    names = None if agents is None or isinstance(agents, str) else list(agents)
+    names: list[Name] = [] if agents is None or isinstance(agents, str) else list(agents)
     names = names or foreign.declared() or list(foreign.reset(0).observations)
     try:
         return {name: foreign.spaces(name) for name in names}
@@ -162,8 +162,8 @@ class BridgedEnv(OpenVectorEnv):
         self._obs = None
         return result
 
-    def _check(self, choices: Any, obs: PackedObs) -> Int:
-        choices = whole_numbers(choices, "choices")
+    def _check(self, given: Any, obs: PackedObs) -> Int:
+        choices: Int = whole_numbers(given, "choices")
         if choices.shape != obs.present.shape:
             raise ValueError(f"step needs {len(obs.present)} choices, one per member, got shape {choices.shape}")
         limit = np.diff(obs.pair_ptr) if self.spec.num_actions is None else np.full(len(choices), self.spec.num_actions)

@@ -101,7 +101,8 @@ class Copy:
         before = list(self.members)
         self.steps += 1
         moment = self._guarded(lambda foreign: foreign.step(joint), joint)
-        return self._checked(lambda: self._played(moment, before, without), joint)
+        played: Played = self._checked(lambda: self._played(moment, before, without), joint)
+        return played
 
     def _played(self, moment: Moment, before: list[Member], without: int) -> Played:
         rewards = {name: float(value) for name, value in moment.rewards.items()}

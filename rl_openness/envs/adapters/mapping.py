@@ -152,9 +152,10 @@ class Kind:
     def _columns_of(self, name: str | None) -> tuple[Column, ...]:
         if name is None:
             return ()
-        count, rows = self.leaves[name].shape[1] if self._rows_of(name) else 0, self.leaves[name]
-        scale = scales(rows, int(np.prod(rows.shape or (0,)))).reshape(rows.shape or (0, 0))
-        return tuple(Column(f"{name}[{i}]", float(scale[:, i].min())) for i in range(count))
+        rows, space = self._rows_of(name), self.leaves[name]
+        count = width(space, name) // max(rows, 1)
+        scale = scales(space, rows * count).reshape(rows, count)
+        return tuple(Column(f"{name}[{i}]", float(scale[:, i].min(initial=1.0))) for i in range(count))
 
     def agent_columns(self, prefix: str) -> list[Column]:
         """Columns of this kind's rows."""

@@ -49,8 +49,10 @@ class WolfpackConfig(BaseModel):
     """What a predator loses that stands next to a prey alone."""
     approach_reward: float = 0.01
     """Per cell that a predator gets closer to its nearest prey."""
-    prey: Literal["evader", "random"] = "evader"
-    """Who moves the prey if no policy is given: see `prey.PREY`."""
+    prey: str = "evader"
+    """Who moves the prey: `evader` (as the reference's were recorded to run) or `random`, see `prey.WEIGHTS`. Worlds
+    made by name (`make_environment`, configurations) also know `dqn`, trained to get away, and the path of an own
+    trained prey (`policies.prey`)."""
     controlled: Literal["first", "all"] = "first"
     """Whom the caller of `step` decides for: the learner (member 0), or everyone (self-play)."""
 

@@ -13,7 +13,7 @@ from rl_openness.envs.base import Int, OpenVectorEnv, PackedObs, StepResult, Tea
 from rl_openness.envs.draws import DecisionDraws, Keys, child_seeds, step_keys
 from rl_openness.envs.state import begin_episodes, restore
 from rl_openness.envs.wolfpack.config import WolfpackConfig
-from rl_openness.envs.wolfpack.prey import PreyPolicy, PreyView, WeightedPrey
+from rl_openness.envs.wolfpack.prey import WEIGHTS, PreyPolicy, PreyView, WeightedPrey
 from rl_openness.envs.wolfpack.rules import (
     EVENTS,
     NUM_PREY_ACTIONS,
@@ -71,7 +71,7 @@ class WolfpackEnv(OpenVectorEnv):
     """B copies of one Wolfpack world.
 
     `teammates` decide for all members but the learner and are asked once per step for all copies; they are needed
-    unless the config says `controlled` all. `prey` decides for the prey (None: the config's built-in one). `at_end`:
+    unless the config says `controlled` all. `prey` decides for the prey (None: the config's, a built-in one). `at_end`:
     `reset` starts ended copies anew at once, `stop` makes stepping an ended copy an error.
     """
 
@@ -94,6 +94,8 @@ class WolfpackEnv(OpenVectorEnv):
                 if teammates is None
                 else "wolfpack with controlled = 'all' takes no teammates: the caller decides for everyone"
             )
+        if prey is None and config.prey not in WEIGHTS:
+            raise UserError(f"wolfpack has no built-in prey {config.prey!r}{nearest(config.prey, WEIGHTS)}")
         self.config = config
         self.spec = wolfpack_spec(config)
         self.num_copies = num_copies
@@ -259,8 +261,13 @@ def make_wolfpack(
     **fields: Any,
 ) -> WolfpackEnv:
     """B copies of a world with these fields of `WolfpackConfig`. Raises UserError naming the field that is wrong."""
+    return WolfpackEnv(wolfpack_config(fields), num_copies, teammates, prey=prey_policy, at_end=at_end)
+
+
+def wolfpack_config(fields: Mapping[str, Any]) -> WolfpackConfig:
+    """A config of these fields. Raises UserError naming the one that is wrong."""
     try:
-        config = WolfpackConfig.model_validate(fields)
+        return WolfpackConfig.model_validate(fields)
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])
@@ -268,4 +275,3 @@ def make_wolfpack(
             raise UserError(f"wolfpack has no field {where!r}{nearest(where, WolfpackConfig.model_fields)}") from None
         message = problem["msg"].removeprefix("Value error, ")
         raise UserError(f"wolfpack field {where!r}: {message}" if where else f"wolfpack: {message}") from None
-    return WolfpackEnv(config, num_copies, teammates, prey=prey_policy, at_end=at_end)

@@ -159,6 +159,8 @@ class Film:
             final_step=final_step,
             window=stop - start,
             memory=memory,
+            begins=np.full(copies, start, dtype=np.uint64),
+            goes_on=np.full(copies, stop, dtype=np.uint64),
         )
 
     def _final(self, start: int, stop: int) -> tuple[PackedObs | None, np.ndarray]:

@@ -56,6 +56,8 @@ def chunk(*, truncated: bool = False) -> RolloutChunk:
         final_step=np.array([2] if truncated else [], dtype=np.int64),
         window=1,
         memory=None,
+        begins=np.zeros(1, dtype=np.uint64),
+        goes_on=np.ones(1, dtype=np.uint64),
         agent_reward=np.array(REWARDS),
     )
 

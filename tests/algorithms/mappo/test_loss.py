@@ -124,6 +124,8 @@ def book(may_choose: list[list[bool]] | None = None) -> RolloutChunk:
         final_step=np.array([COPIES + 2]),
         window=3,
         memory=None,
+        begins=np.zeros(COPIES, dtype=np.uint64),
+        goes_on=np.ones(COPIES, dtype=np.uint64),
     )
 
 

@@ -1,0 +1,60 @@
+"""How strong learned teammates are, beside hand-written ones in the same place: numbers for their cards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rl_openness.envs.base import OpenVectorEnv
+from rl_openness.envs.registry import make_environment
+from rl_openness.evaluation.rollout import play_episodes
+from rl_openness.policies.base import Policy
+from rl_openness.policies.wolfpack import HEURISTICS, wolfpack_rules
+
+FIRST_SEED, EPISODES = 500_000, 500
+COPIES = 64
+"""Episodes played at once; has no influence on results."""
+TEAM_SIZES = (3, 5)
+"""Most predators at a time, in Wolfpack."""
+
+
+def episodes_played() -> str:
+    """What cards say about them."""
+    return f"{EPISODES}, of seeds {FIRST_SEED} on"
+
+
+def strength(
+    env: OpenVectorEnv, players: Mapping[str, Policy], columns: Sequence[str] = ("return",)
+) -> dict[str, dict[str, Any]]:
+    """Of each column of `play_episodes`: mean and standard error by player, all on the same episodes."""
+    seeds = np.arange(FIRST_SEED, FIRST_SEED + EPISODES)
+    numbers: dict[str, dict[str, Any]] = {column: {} for column in columns}
+    for name, policy in players.items():
+        table = play_episodes(env, policy, seeds)
+        for column in columns:
+            values = table[column].to_numpy(dtype=np.float64)
+            error = float(values.std(ddof=1)) / len(values) ** 0.5
+            numbers[column][name] = {"mean": round(float(values.mean()), 3), "standard_error": round(error, 3)}
+    return numbers
+
+
+def among_heuristics(players: Mapping[str, Policy]) -> list[dict[str, Any]]:
+    """Players and all rules of Wolfpack in the learner's place, among the seven heuristics."""
+    worlds = []
+    for size in TEAM_SIZES:
+        env = make_environment("wolfpack", COPIES, {"team_size": size, "teammates": list(HEURISTICS)})
+        where = f"wolfpack, {size} agents, the seven heuristics as teammates, the policy in the learner's place"
+        worlds.append({"world": where, **strength(env, {**players, **wolfpack_rules()}, ("return", "captures"))})
+    return worlds
+
+
+def in_self_play(players: Mapping[str, Policy]) -> list[dict[str, Any]]:
+    """Players and all rules of Wolfpack in everybody's place; returns are the team's."""
+    worlds = []
+    for size in TEAM_SIZES:
+        env = make_environment("wolfpack", COPIES, {"team_size": size, "controlled": "all"})
+        where = f"wolfpack, {size} agents, the policy in everybody's place, rewards of the whole team"
+        worlds.append({"world": where, **strength(env, {**players, **wolfpack_rules()}, ("return", "captures"))})
+    return worlds
