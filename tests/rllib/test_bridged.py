@@ -117,7 +117,7 @@ def test_failing_copies_begin_anew_and_their_fragments_are_dropped() -> None:
 
 def test_or_end_the_training_with_their_place_told() -> None:
     algorithm = plato("failing-errands").build_algo()
-    told = r"environment Failing raised RuntimeError: out of order \(copy \d, seed \d+, step 10, joint action"
+    told = r"environment errands raised RuntimeError: out of order \(copy \d, seed \d+, step 10, joint action"
     with pytest.raises(RuntimeError, match=told):
         trained_for(algorithm, 20)
     algorithm.stop()

@@ -200,7 +200,7 @@ def test_an_agent_that_nobody_declared() -> None:
         play(env)
     text = str(caught.value)
     assert "agent 'z' was not declared" in text
-    assert "environment ScriptedParallel" in text
+    assert "environment scripted" in text
     assert "step 1" in text
     assert "agents='...'" in text
     accepted = world(ScriptedParallel, [Line("ab"), Line("abz"), Line("abz")], agents="[a-z]")
@@ -217,6 +217,18 @@ def test_fifty_names_over_time() -> None:
     for _ in range(49):
         assert set(play(env).events) == {"joins", "leaves", "absences", "without_action"}
     assert env.observe().present.sum() == 1
+
+
+def test_what_each_agent_earns_is_counted_on_request() -> None:
+    lines = [Line("ab"), Line("ab", {"a": 0.5}), Line("a", {"a": 0.25, "b": 2.0}, ends="b"), Line("a")]
+    env = world(ScriptedParallel, lines, agent_returns=True)
+    play(env)
+    events = play(env).events
+    assert {name: each.tolist() for name, each in events.items() if name.startswith("return_of_")} == {
+        "return_of_a": [0.25],
+        "return_of_b": [2.0],
+        "return_of_c": [0.0],
+    }
 
 
 # What is refused
