@@ -46,9 +46,8 @@ def bridge(
     `make_env()` gives one. `mapping` says what its observations mean. `agents`: names that it may have, or a regular
     expression that further names match (None: what it declares). Episodes are truncated after `max_steps`, if given.
     `convention`: `parallel` or `rllib` where the classes do not tell. `over(env)` says when an episode has ended of a
-    `ParallelEnv` whose agents may all be away. `agent_returns` also counts what every agent earns by itself, a metric for
-    each name; otherwise metrics stay few, however many agents there are. Raises UserError, naming what is wrong, for an environment that cannot
-    be bridged.
+    `ParallelEnv` whose agents may all be away. `agent_returns` also counts what every agent earns by itself, as a
+    metric for each name. Raises UserError, naming what is wrong, for an environment that cannot be bridged.
     """
     probe = make_foreign(make_env(), convention, over)
     label = name or probe.label
@@ -196,9 +195,9 @@ class BridgedEnv(OpenVectorEnv):
             for name, count in each.events.items():
                 events[name][b] = count
         if self._agent_returns:
-            for name in self._reader.kind_of:
-                earned = [each.by_name.get(name, 0.0) if each is not None else 0.0 for each in played]
-                events[f"return_of_{name}"] = np.array(earned)
+            for agent in self._reader.kind_of:
+                earned = [each.by_name.get(agent, 0.0) if each is not None else 0.0 for each in played]
+                events[f"return_of_{agent}"] = np.array(earned)
         finals = [each.final for each in played if each is not None and each.final is not None]
         return StepResult(
             team_reward=team,
