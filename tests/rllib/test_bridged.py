@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole
 
 from rl_openness.algorithms.mappo.config import MAPPOConfig, PLATOConfig
 from rl_openness.envs.adapters.bridge import bridge
@@ -38,6 +39,14 @@ class Failing(Errands):
 
 register_environment("errands", errands)
 register_environment("failing-errands", lambda num_copies: bridge(Failing, num_copies, mapping=MAPPING))
+
+
+def carts(num_copies: int) -> Any:
+    """Three cart poles of RLlib's."""
+    return bridge(lambda: MultiAgentCartPole({"num_agents": 3}), num_copies, max_steps=600)
+
+
+register_environment("carts", carts)
 register_environment("crowd", lambda num_copies: bridge(lambda: Crowd(Weather()), num_copies, max_steps=30))
 
 
@@ -120,6 +129,16 @@ def test_or_end_the_training_with_their_place_told() -> None:
     told = r"environment errands raised RuntimeError: out of order \(copy \d, seed \d+, step 10, joint action"
     with pytest.raises(RuntimeError, match=told):
         trained_for(algorithm, 20)
+    algorithm.stop()
+
+
+def test_mappo_learns_rllibs_own_example_whose_agents_end_one_by_one() -> None:
+    config = MAPPOConfig().environment("carts").debugging(seed=1).env_runners(num_envs_per_env_runner=8)
+    config.training(train_batch_size_per_learner=1024, minibatch_size=256, num_epochs=8, lr=2e-3, gamma=0.98)
+    algorithm = config.build_algo()
+    first = algorithm.train()["env_runners"]["episode_return_mean"]
+    last = trained_for(algorithm, 12)["env_runners"]["episode_return_mean"]
+    assert last > 2.0 * first, (first, last)  # 70, and 260 with this seed
     algorithm.stop()
 
 
