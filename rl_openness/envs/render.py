@@ -50,14 +50,16 @@ class Canvas:
     """A picture in the making; y goes down, x right, in pixels that may be fractions."""
 
     def __init__(self, height: float, width: float, color: Color = PAPER) -> None:
-        self._dots = np.empty((round(height) * _SHARP, round(width) * _SHARP, 3), dtype=np.float32)
+        self._dots = np.empty((round(height) * _SHARP, round(width) * _SHARP, 3), dtype=np.uint8)
         self._dots[:] = color
 
     def picture(self) -> Picture:
         """What was drawn so far, uint8 [H, W, 3]."""
-        height, width, _ = self._dots.shape
-        blocks = self._dots.reshape(height // _SHARP, _SHARP, width // _SHARP, _SHARP, 3)
-        picture: Picture = np.rint(blocks.mean(axis=(1, 3))).astype(np.uint8)
+        sums = np.zeros((self._dots.shape[0] // _SHARP, *self._dots.shape[1:]), dtype=np.uint16)
+        for row in range(_SHARP):
+            sums += self._dots[row::_SHARP]
+        whole = sum(sums[:, column::_SHARP] for column in range(_SHARP))
+        picture: Picture = ((whole + _SHARP**2 // 2) // _SHARP**2).astype(np.uint8)
         return picture
 
     def rectangle(self, y: float, x: float, height: float, width: float, color: Color) -> None:

@@ -94,14 +94,19 @@ def draw(state: Scene, cell: int = 48) -> Picture:
             _draw_cell(canvas, state, y, x, top + y * cell, x * cell, cell)
     grid_lines(canvas, top, state.height, state.width, cell)
     for (y, x), agents in by_cell(state.places).items():
-        burning = state.fire[y, x] > 0
-        radius = cell * {1: 0.24, 2: 0.17}.get(len(agents), 0.13)
-        for agent, (dy, dx) in zip(
-            agents, spread(len(agents), cell * (0.25 if len(agents) == 2 else 0.3)), strict=True
-        ):
-            middle = top + y * cell + cell * (0.62 if burning else 0.46) + dy
-            _draw_agent(canvas, state, agent, middle, x * cell + cell * 0.5 + dx, radius)
+        offsets, radius = _places(len(agents), burning=bool(state.fire[y, x] > 0))
+        for agent, (dy, dx) in zip(agents, offsets, strict=True):
+            _draw_agent(canvas, state, agent, top + (y + dy) * cell, (x + dx) * cell, radius * cell)
     return canvas.picture()
+
+
+def _places(count: int, *, burning: bool) -> tuple[list[tuple[float, float]], float]:
+    """Middles (y, x) and radius, as shares of a cell, of agents that share it; at the top of a fire, not over it."""
+    if burning:
+        return [(0.15, (number + 0.5) / count) for number in range(count)], min(0.12, 0.4 / count)
+    radius = {1: 0.24, 2: 0.17}.get(count, 0.13)
+    offsets = spread(count, 0.25 if count == 2 else 0.3)
+    return [(0.46 + dy, 0.5 + dx) for dy, dx in offsets], radius
 
 
 def _draw_cell(canvas: Canvas, state: Scene, y: int, x: int, top: float, left: float, cell: int) -> None:
