@@ -58,7 +58,9 @@ class Canvas:
         sums = np.zeros((self._dots.shape[0] // _SHARP, *self._dots.shape[1:]), dtype=np.uint16)
         for row in range(_SHARP):
             sums += self._dots[row::_SHARP]
-        whole = sum(sums[:, column::_SHARP] for column in range(_SHARP))
+        whole = np.zeros((len(sums), sums.shape[1] // _SHARP, 3), dtype=np.uint16)
+        for column in range(_SHARP):
+            whole += sums[:, column::_SHARP]
         picture: Picture = ((whole + _SHARP**2 // 2) // _SHARP**2).astype(np.uint8)
         return picture
 
@@ -184,10 +186,17 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _module(env: OpenVectorEnv) -> Any:
-    name = type(env).__module__.rpartition(".")[0] + ".render"
-    if name == __name__ or util.find_spec(name) is None:
-        raise UserError(f"environment {env.spec.name!r} has no module {name} that would draw it")
-    return import_module(name)
+    """The module `render` beside the environment's class, or beside one that it derives from."""
+    for kind in type(env).__mro__:
+        package = kind.__module__.rpartition(".")[0]
+        if package and package != __package__:
+            try:
+                found = util.find_spec(f"{package}.render")
+            except ModuleNotFoundError:  # not a package
+                found = None
+            if found is not None:
+                return import_module(f"{package}.render")
+    raise UserError(f"environment {env.spec.name!r} cannot be drawn: its package has no module `render`")
 
 
 def picture(env: OpenVectorEnv, copy: int = 0, cell: int | None = None) -> Picture:

@@ -10,6 +10,7 @@ has left for ever is followed by another.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -130,7 +131,10 @@ class PaddedCopy:
         return played
 
     def _choice(self, name: str, row: int, action: Any) -> int:
-        number = int(action)
+        try:
+            number = operator.index(action)
+        except TypeError:
+            raise UserError(f"{name}: an action is a whole number, not {action!r}") from None
         own = self.padding.no_choice if row == GONE else self._choices[row]
         choice = int(own[number]) if 0 <= number < len(own) else ILLEGAL
         if choice == ILLEGAL and self.illegal == "error":

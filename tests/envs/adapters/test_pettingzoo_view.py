@@ -1,10 +1,12 @@
 import warnings
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 
 import numpy as np
 import pytest
-from pettingzoo.test import parallel_api_test, parallel_seed_test
+from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test
+from pettingzoo.utils.conversions import parallel_to_aec
 
 from rl_openness.envs.adapters.pettingzoo import OpenParallelEnv, parallel_env
 from rl_openness.envs.base import NO_OP, PackedObs
@@ -88,6 +90,12 @@ def test_passes_the_api_test_of_pettingzoo(world):
 @pytest.mark.parametrize("world", WORLDS)
 def test_passes_the_seed_test_of_pettingzoo(world):
     parallel_seed_test(partial(view_of, world), num_cycles=500)
+
+
+@pytest.mark.filterwarnings("ignore:Observation is not a NumPy array", "ignore:Observation space for each agent")
+@pytest.mark.parametrize("world", ["wildfire", "foraging", "wolfpack"])
+def test_goes_through_the_conversion_of_pettingzoo_to_turns(world):
+    api_test(parallel_to_aec(view_of(world)), num_cycles=100)
 
 
 @pytest.mark.parametrize("presence", ["mask", "leave"])
@@ -303,6 +311,25 @@ def test_a_nan_is_shown_as_nothing():
     assert np.isfinite(view.state()).all()
 
 
+@pytest.mark.parametrize("presence", ["mask", "leave"])
+def test_an_environment_that_broke_is_cut_where_it_was_last_seen(presence, monkeypatch):
+    view = view_of("wildfire", presence)
+    first, _ = view.reset(seed=0)
+    play_on = view.copy.env.step
+
+    def broken(choices):
+        result = play_on(choices)
+        view.copy.env.reset()
+        return replace(result, terminated=np.array([True]), failed=np.array([0]))  # as a bridge says it
+
+    monkeypatch.setattr(view.copy.env, "step", broken)
+    last, _, terminations, truncations, _ = view.step(dict.fromkeys(view.agents, 6))
+    assert repr(last) == repr(first)
+    assert not any(terminations.values())
+    assert all(truncations.values())
+    assert not view.agents
+
+
 def test_actions_outside_the_mask():
     lenient, strict = view_of("wildfire"), view_of("wildfire", illegal="error")
     for view in (lenient, strict):
@@ -334,6 +361,10 @@ def test_mistakes_are_told_in_one_line():
         view_of("wildfire", max_tasks=2)
     with pytest.raises(UserError, match="agent 2 has come, but this view was made for max_agents=2: make it larger"):
         view_of("wildfire", max_agents=2)
+    view = view_of("wildfire")
+    view.reset()
+    with pytest.raises(UserError, match=r"agent_0: an action is a whole number, not 0\.7"):
+        view.step(dict.fromkeys(view.agents, 0.7))
     view = view_of("wildfire")
     with pytest.raises(UserError, match="the episode has not begun: call reset before step"):
         view.step({})

@@ -139,10 +139,11 @@ def test_shapes_stay_inside_the_canvas():
     assert canvas.picture().shape == (10, 20, 3)
 
 
-def test_an_environment_without_pictures_says_so():
-    class Bare:
-        spec = make_environment("wildfire", 1).spec
-
-    Bare.__module__ = "rl_openness.files"
-    with pytest.raises(UserError, match="environment 'wildfire' has no module rl_openness.render that would draw it"):
-        picture(Bare())
+def test_a_subclass_is_drawn_and_an_environment_without_pictures_says_so():
+    env = make_environment("wildfire", 1)
+    first = picture(env)
+    env.__class__ = type("Mine", (type(env),), {"__module__": "__main__"})
+    assert_array_equal(picture(env), first)
+    bare = type("Bare", (), {"spec": env.spec, "__module__": "rl_openness.files"})()
+    with pytest.raises(UserError, match="environment 'wildfire' cannot be drawn: its package has no module `render`"):
+        picture(bare)
