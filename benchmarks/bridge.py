@@ -75,7 +75,8 @@ def our_runner(name: str, make: Callable[[], Any], copies: int) -> Any:
 
     register_environment(name, lambda num_copies: bridge(make, num_copies))
     config = MAPPOConfig().environment(name).debugging(seed=0, log_level="ERROR")
-    config.env_runners(num_envs_per_env_runner=copies).training(train_batch_size_per_learner=25 * copies, minibatch_size=25)
+    config.env_runners(num_envs_per_env_runner=copies)
+    config.training(train_batch_size_per_learner=25 * copies, minibatch_size=25)
     config.validate()
     return OpenEnvRunner(config=config)
 
