@@ -17,7 +17,7 @@ _FIXED = {
     "train_batch_size_per_learner": "it is update_every x num_envs_per_env_runner x runners: set these",
     "minibatch_size": "every window of update_every steps is learnt from as a whole: set update_every or "
     "num_envs_per_env_runner",
-    "num_epochs": "every window is learnt from once: set update_every for more updates in the same steps",
+    "num_epochs": "every window is learnt from once: a smaller update_every gives more updates in the same steps",
 }
 """RLlib's training options that follow from the method, and what to set instead."""
 
