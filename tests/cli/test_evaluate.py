@@ -124,7 +124,7 @@ def test_worlds_with_other_slots_are_other_worlds(forager, rlo):
     rlo("evaluate", "net", "wide", "--episodes", 20, "--output", "slots.csv", cwd=forager)
     played = pd.read_csv(forager / "slots.csv").groupby("policy")["setup"].unique()
     assert played["net"].tolist() == ["foraging, 3 agents, foraging-exc test, max_steps=20"]
-    assert played["wide"].tolist() == ["foraging, 3 agents, foraging-exc test, slots=9, max_steps=20"]
+    assert played["wide"].tolist() == ["foraging, 3 agents, foraging-exc test, max_steps=20, slots=9"]
     env = make_environment("foraging", 20, FORAGING | {"slots": 9})
     expected = play_episodes(env, Policy.load(forager / "wide"), range(2500, 2520))["return"].tolist()
     table = pd.read_csv(forager / "slots.csv")
