@@ -60,7 +60,7 @@ def without_heavy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("blocked")
     for name in HEAVY:
         (folder / f"{name}.py").write_text(f"raise ImportError('{name} must not be imported')\n")
-    return {"PYTHONPATH": str(folder)}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}
 
 
 @pytest.fixture(scope="session")
