@@ -80,8 +80,8 @@ class EvaluationSettings(_Group):
 
     first_seed: Seed = 200
     episodes: Integer = Field(50, ge=1)
-    """Episodes per policy and setup, of seeds `first_seed`, `first_seed` + 1 and so on. What is left out is as usual for
-    the environment (`worlds.usual_evaluation`): in foraging and Wolfpack 80 episodes of seeds 2500 on."""
+    """Episodes per policy and setup, of seeds `first_seed`, `first_seed` + 1 and so on. What is left out is as usual
+    for the environment (`worlds.usual_evaluation`): in foraging and Wolfpack 80 episodes of seeds 2500 on."""
     setups: list[str] | None = None
     """Shipped setups to play on, unchanged; null = the world of the training."""
     team_sizes: list[Steps] | None = None
