@@ -2,9 +2,9 @@
 
     python benchmarks/oaht_env.py [--quick] [--only foraging] [--prey dqn]
 
-Timed is what a learner pays for: a step in which all hand-written types of teammates decide, the automatic reset and
-the complete packed observation. Random actions of the learner are made outside the timer. The last line is JSON for
-other programs; its rates are those with 256 copies and the training's team size.
+Timed is what a learner pays for: a step in which teammates decide (H1 to H8, or the seven heuristics of Wolfpack's
+paper), the automatic reset and the complete packed observation. Random actions of the learner are made outside the
+timer. The last line is JSON for other programs; its rates are those with 256 copies and the training's team size.
 """
 
 import argparse

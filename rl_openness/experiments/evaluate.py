@@ -18,7 +18,14 @@ from rl_openness.experiments.process import use_one_thread
 from rl_openness.experiments.progress import ProgressTable
 from rl_openness.experiments.runs import EPISODES
 from rl_openness.experiments.schema import ExperimentSettings
-from rl_openness.experiments.worlds import World, check_rule, evaluation_options, find_rule, find_world
+from rl_openness.experiments.worlds import (
+    World,
+    check_rule,
+    evaluation_options,
+    find_rule,
+    find_world,
+    usual_evaluation,
+)
 from rl_openness.files import atomic_file
 from rl_openness.policies.base import Policy
 from rl_openness.policies.card import read_card
@@ -26,14 +33,12 @@ from rl_openness.policies.card import read_card
 CURVE = "learning_curve.png"
 NOOP = "noop"
 Protocol = Literal["ours", "reference"]
-_SEEDS = {"wildfire": (200, 50), "foraging": (2500, 80), "wolfpack": (2500, 80)}
-"""First seed and number of episodes of an evaluation on the command line that names none, by environment."""
 _COPIES = 64  # episodes played at once; has no influence on results
 
 
 def evaluation_seeds(environment: str, episodes: int | None = None, first_seed: int | None = None) -> range:
     """Seeds to play, by default those that this package evaluates the environment with."""
-    usual_seed, usual_episodes = _SEEDS.get(environment, _SEEDS["wildfire"])
+    usual_seed, usual_episodes = usual_evaluation(environment)
     first = usual_seed if first_seed is None else first_seed
     return range(first, first + (usual_episodes if episodes is None else episodes))
 

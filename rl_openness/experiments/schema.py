@@ -21,6 +21,7 @@ from rl_openness.experiments.worlds import (
     evaluation_options,
     find_world,
     rule_names,
+    usual_evaluation,
 )
 
 
@@ -79,7 +80,8 @@ class EvaluationSettings(_Group):
 
     first_seed: Seed = 200
     episodes: Integer = Field(50, ge=1)
-    """Episodes per policy and setup, of seeds `first_seed`, `first_seed` + 1 and so on."""
+    """Episodes per policy and setup, of seeds `first_seed`, `first_seed` + 1 and so on. What is left out is as usual
+    for the environment (`worlds.usual_evaluation`): in foraging and Wolfpack 80 episodes of seeds 2500 on."""
     setups: list[str] | None = None
     """Shipped setups to play on, unchanged; null = the world of the training."""
     team_sizes: list[Steps] | None = None
@@ -141,6 +143,9 @@ class ExperimentSettings(_Group):
 
     def _check_evaluation(self) -> None:
         environment, evaluation = self.environment.name, self.evaluation
+        usual = dict(zip(("first_seed", "episodes"), usual_evaluation(environment), strict=True))
+        for key in usual.keys() - evaluation.model_fields_set:
+            setattr(evaluation, key, usual[key])
         if evaluation.rules is None:
             evaluation.rules = rule_names(environment)
         try:
