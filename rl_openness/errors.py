@@ -14,6 +14,10 @@ class RunFailedError(RuntimeError):
     """A run cannot go on; the command line prints it without a traceback and exits with code 1."""
 
 
+class StoppedError(RunFailedError):
+    """A user's signal stopped something that leaves nothing behind; the command line exits with code 130."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """'; did you mean 'x'?' for the closest known name, else the known names, ready to append to a message."""
     options = sorted(known)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rl_openness.cli.output import console, interruptible, legend, summary
+from rl_openness.cli.output import console, interruptible, legend, played, summary
 from rl_openness.errors import UserError
 from rl_openness.files import atomic_file
 
@@ -30,48 +30,79 @@ def evaluate(
         typer.Option(help="Wildfire setup to play, e.g. 4x4/S3; may be repeated. Default: as in training, or 3x3/S3."),
     ] = None,
     policy: Annotated[
-        list[str] | None, typer.Option(help="Policy by name to play too, see `list policies`; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Policy by name to play too, hand-written or learned, see `list policies`; may be repeated."),
     ] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes per policy and setup.")] = 50,
+    episodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Episodes per policy and setup. Default: 50, in foraging and Wolfpack 80."),
+    ] = None,
     first_seed: Annotated[
-        int, typer.Option(min=0, max=2**31 - 1, help="Seed of the first episode; the next ones follow on.")
-    ] = 200,
-    environment: Annotated[str, typer.Option(help="World for --policy alone, see `list environments`.")] = "wildfire",
+        int | None,
+        typer.Option(
+            min=0,
+            max=2**31 - 1,
+            help="Seed of the first episode; the next ones follow on. Default: 200, in foraging and Wolfpack 2500.",
+        ),
+    ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(help="World for --policy alone, see `list environments`. Default: wildfire.", show_default=False),
+    ] = None,
     team_size: Annotated[
         str | None, typer.Option(metavar="N,N,...", help="Other (greatest) numbers of agents. Default: as in training.")
     ] = None,
     teammates: Annotated[
-        str | None, typer.Option(help="Population whose test list the teammates come from, see `list teammates`.")
+        str | None,
+        typer.Option(
+            help="Population whose test list the teammates come from, see `list teammates`; who was trained to decide "
+            "for the whole team (controlled: all) is then one agent among them."
+        ),
     ] = None,
     prey: Annotated[
         str | None, typer.Option(help="Who moves Wolfpack's prey, see `list teammates`. Default: as in training.")
     ] = None,
-    explore: Annotated[bool, typer.Option("--explore", help="Let trained policies sample their choices.")] = False,
+    explore: Annotated[
+        bool, typer.Option("--explore", help="Let trained and learned policies sample their choices.")
+    ] = False,
     protocol: Annotated[
         Literal["ours", "reference"],
-        typer.Option(help="`reference`: foraging and Wolfpack as the papers' code evaluates them (seeds, count)."),
+        typer.Option(
+            help="`ours`: an episode per seed, every one counted. `reference`: foraging and Wolfpack as the papers' "
+            "code evaluates them; it has its own seeds and number of episodes."
+        ),
     ] = "ours",
     output: Annotated[Path | None, typer.Option(help="Write a row per episode to a .parquet or .csv file.")] = None,
 ) -> None:
     """Play whole episodes with trained and hand-written policies, on the same seeds, and show what they earn.
 
-    A trained policy plays any setup and any team size unchanged. Percentages: 0 is doing nothing on the same seeds,
+    By default 50 episodes of seeds 200 on; in foraging and Wolfpack 80 of seeds 2500 on. A trained policy plays any
+    setup and any team size unchanged. Percentages: 0 is doing nothing on the same seeds,
     100 the exact optimum.
     """
     if not checkpoints and not policy:
         raise UserError("nothing to evaluate: name a checkpoint, or a rule with --policy (see `list policies`)")
+    if checkpoints and environment is not None:
+        raise UserError(
+            "--environment goes with --policy alone: a checkpoint plays where it was trained, or in --setup"
+        )
+    if protocol == "reference" and (episodes is not None or first_seed is not None):
+        given = "--episodes" if episodes is not None else "--first-seed"
+        raise UserError(f"--protocol reference and {given} do not go together: it has its own seeds and episodes")
     if output is not None:
         _check_output(output)
-    from rl_openness.experiments.evaluate import check_players, play, summary_table
+    from rl_openness.experiments.evaluate import check_players, evaluation_seeds, play, summary_table
 
     sizes = [None] if team_size is None else _numbers(team_size)
-    games = _games(checkpoints or [], environment, setup or [], sizes, {"teammates": teammates, "prey": prey})
+    changes = {"teammates": teammates, "prey": prey}
+    games = _games(checkpoints or [], environment or "wildfire", setup or [], sizes, changes)
     for world, players in games:
         check_players(world, policy or [], players.values())
-    seeds = range(first_seed, first_seed + episodes)
+    tables = []
     with interruptible("Stopped."):
-        options: dict[str, Any] = {"explore": explore, "protocol": protocol}
-        tables = [play(world, policy or [], players, seeds, **options) for world, players in games]
+        for world, players in games:
+            seeds = evaluation_seeds(world.environment, episodes, first_seed)
+            tables.append(play(world, policy or [], players, seeds, explore=explore, protocol=protocol))
     import pandas as pd
 
     table = pd.concat(tables, ignore_index=True)
@@ -79,6 +110,7 @@ def evaluate(
     means = summary_table(table, [world for world, _ in games])
     screen.print(summary(means))
     screen.print(legend(means))
+    screen.print(played(table))
     if output is not None:
         _write(table, output)
         screen.print(f"{len(table)} episodes in {output}")
@@ -116,9 +148,11 @@ def _games(
         options |= {name: value for name, value in changes.items() if value is not None}
         if "teammates" in options:
             options["split"] = "test"
+            if options.get("controlled") == "all":  # teammates decide for the others now
+                options["controlled"] = "first"
         for size in team_sizes:
             world = find_world(where, options if size is None else with_team_size(where, options, size))
-            games.setdefault(world.name, (world, {}))[1].update(players)
+            games.setdefault(world.key, (world, {}))[1].update(players)
     return list(games.values())
 
 

@@ -71,8 +71,8 @@ def policies() -> None:
     table = Table("environment", "policy", "what it does")
     for environment in environment_names():
         for name in rule_names(environment):
-            what = inspect.getdoc(type(find_rule(environment, name))) or ""
-            table.add_row(environment, name, what.partition("\n")[0])
+            rule = find_rule(environment, name)
+            table.add_row(environment, name, rule.summary or (inspect.getdoc(type(rule)) or "").partition("\n")[0])
         for name in learned_names(environment):
             table.add_row(environment, name, f"Learned: {find_recipe(f'{name}-{environment}').summary}")
     console().print(table)
@@ -100,7 +100,8 @@ def teammates() -> None:
             learned.add_row(kind, environment, find_recipe(name).summary)
     screen.print(learned)
     screen.print("Made by `rl-openness teammates train TYPE-ENVIRONMENT`. Other types: see `list policies`.")
-    screen.print("A file of yours works too: --teammates mine.yaml")
+    screen.print("A file of yours works too: --teammates mine.yaml; a type in it may be a path beside the file, or a")
+    screen.print("function of yours without arguments that returns a Policy, as module:function.")
     prey = Table("prey of wolfpack", "what it is")
     for name, text in prey_names().items():
         prey.add_row(name, text)

@@ -17,6 +17,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rl_openness.errors import StoppedError
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -71,7 +73,7 @@ def interruptible(text: str) -> Iterator[None]:
     """Ctrl-C or SIGTERM inside prints the text and exits with `INTERRUPTED`."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, StoppedError):
         console().print(text)
         raise typer.Exit(INTERRUPTED) from None
 
@@ -80,18 +82,35 @@ def summary(table: pd.DataFrame) -> Table:
     """`experiments.evaluate.summary_table` for people."""
     known = [column for column in _COLUMNS if column[0] in table.columns]
     shown = [(name, head, digits) for name, head, digits in known if table[name].notna().any()]
-    lines = Table("setup", "policy", box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True)
+    named = ["setup", "policy", *(["protocol"] if (table["protocol"] != "ours").any() else [])]
+    lines = Table(*named, box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True)
     for _, head, _ in shown:
         lines.add_column(head, justify="right")
     for _, row in table.iterrows():
         cells = ["-" if row[name] != row[name] else f"{row[name]:.{digits}f}" for name, _, digits in shown]
-        lines.add_row(Text(row["setup"]), Text(row["policy"]), *cells)
+        lines.add_row(*(Text(row[name]) for name in named), *cells)
     return lines
 
 
 def legend(table: pd.DataFrame) -> str:
     """What the columns of `summary` mean."""
     return " ".join(text for name, text in _MEANINGS.items() if name in table.columns and table[name].notna().any())
+
+
+def played(episodes: pd.DataFrame) -> str:
+    """How many episodes of which seeds stand behind each mean, from the table of `experiments.evaluate.play`.
+
+    Policies may play different numbers by the reference's protocol, which stops by time.
+    """
+    texts: dict[str, list[str]] = {}
+    for (protocol, setup), table in episodes.groupby(["protocol", "setup"], sort=False):
+        counts, seeds = table.groupby("policy")["seed"].count(), table["seed"]
+        number = f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
+        text = f"{number} episodes of seeds {seeds.min()} to {seeds.max()} for each policy (protocol {protocol})"
+        texts.setdefault(text, []).append(str(setup))
+    if len(texts) == 1:
+        return f"Played: {next(iter(texts))}."
+    return " ".join(f"{'; '.join(setups)}: {text}." for text, setups in texts.items())
 
 
 def progress_line(progress: Progress) -> str:

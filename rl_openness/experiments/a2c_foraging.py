@@ -18,7 +18,7 @@ from rl_openness.algorithms.mappo.networks.members import deciding
 from rl_openness.envs.base import Int, PackedObs
 from rl_openness.envs.draws import DecisionDraws
 from rl_openness.envs.registry import make_environment
-from rl_openness.errors import RunFailedError
+from rl_openness.errors import StoppedError
 from rl_openness.experiments.process import use_one_thread
 from rl_openness.experiments.schema import ExperimentSettings
 from rl_openness.experiments.strength import COPIES, episodes_played, strength
@@ -56,7 +56,7 @@ def learn(request: Request) -> Path:
     settings = ExperimentSettings.model_validate(data)
     outcome = train(settings, request.folder / "run", report=request.report, say=request.say)
     if outcome.evaluation is None:
-        raise RunFailedError("stopped before the training was done; nothing was kept")
+        raise StoppedError("stopped before the training was done; nothing was kept")
     return outcome.checkpoint / "policy"
 
 

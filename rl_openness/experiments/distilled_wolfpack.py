@@ -27,7 +27,7 @@ from rl_openness.envs.wolfpack import WolfpackConfig, make_wolfpack
 from rl_openness.envs.wolfpack.env import WolfpackEnv
 from rl_openness.envs.wolfpack.rules import NUM_ACTIONS
 from rl_openness.envs.wolfpack.view import wolfpack_spec
-from rl_openness.errors import RunFailedError
+from rl_openness.errors import StoppedError
 from rl_openness.experiments.process import stop_on_signal, use_one_thread
 from rl_openness.experiments.strength import FIRST_SEED, among_heuristics, episodes_played
 from rl_openness.experiments.teammates import Request
@@ -147,7 +147,7 @@ def learn(request: Request) -> Path:
             speed = steps / (perf_counter() - started)
             request.report(Progress(number, steps, request.env_steps, speed, None))
     if steps < request.env_steps:
-        raise RunFailedError("stopped before the training was done; nothing was kept")
+        raise StoppedError("stopped before the training was done; nothing was kept")
     card = PolicyCard("mappo", settings.model_dump(mode="json"), spec, "wolfpack", {}, steps, request.seed)
     save_policy(request.folder / "policy", card, actor)
     return request.folder / "policy"

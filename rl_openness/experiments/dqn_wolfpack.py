@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rl_openness.errors import RunFailedError
+from rl_openness.errors import StoppedError
 from rl_openness.experiments.process import use_one_thread
 from rl_openness.experiments.schema import ExperimentSettings
 from rl_openness.experiments.strength import among_heuristics, episodes_played, in_self_play
@@ -48,7 +48,7 @@ def learn(request: Request) -> Path:
     settings = ExperimentSettings.model_validate(data)
     outcome = train(settings, request.folder / "run", report=request.report, say=request.say)
     if outcome.evaluation is None:
-        raise RunFailedError("stopped before the training was done; nothing was kept")
+        raise StoppedError("stopped before the training was done; nothing was kept")
     return outcome.checkpoint / "policy"
 
 

@@ -18,7 +18,7 @@ from rl_openness.experiments.process import use_one_thread
 from rl_openness.experiments.progress import ProgressTable
 from rl_openness.experiments.runs import EPISODES
 from rl_openness.experiments.schema import ExperimentSettings
-from rl_openness.experiments.worlds import World, find_rule, find_world, with_team_size
+from rl_openness.experiments.worlds import World, check_rule, evaluation_options, find_rule, find_world
 from rl_openness.files import atomic_file
 from rl_openness.policies.base import Policy
 from rl_openness.policies.card import read_card
@@ -26,7 +26,16 @@ from rl_openness.policies.card import read_card
 CURVE = "learning_curve.png"
 NOOP = "noop"
 Protocol = Literal["ours", "reference"]
+_SEEDS = {"wildfire": (200, 50), "foraging": (2500, 80), "wolfpack": (2500, 80)}
+"""First seed and number of episodes of an evaluation on the command line that names none, by environment."""
 _COPIES = 64  # episodes played at once; has no influence on results
+
+
+def evaluation_seeds(environment: str, episodes: int | None = None, first_seed: int | None = None) -> range:
+    """Seeds to play, by default those that this package evaluates the environment with."""
+    usual_seed, usual_episodes = _SEEDS.get(environment, _SEEDS["wildfire"])
+    first = usual_seed if first_seed is None else first_seed
+    return range(first, first + (usual_episodes if episodes is None else episodes))
 
 
 def trained_policy(path: Path, env: OpenVectorEnv, world: World, *, explore: bool = False) -> Policy:
@@ -35,7 +44,7 @@ def trained_policy(path: Path, env: OpenVectorEnv, world: World, *, explore: boo
     Raises UserError if there is none, or if the environment's observations are not those it was trained on.
     """
     card = read_card(path)
-    mismatch = card.env_spec.mismatch(env.spec)
+    mismatch = card.mismatch(env.spec)
     if mismatch:
         raise UserError(f"{path} was trained on {card.environment!r} and cannot act in {world.name}: {mismatch}")
     use_one_thread()
@@ -45,7 +54,7 @@ def trained_policy(path: Path, env: OpenVectorEnv, world: World, *, explore: boo
 def check_players(world: World, rules: Sequence[str], checkpoints: Iterable[Path]) -> None:
     """Raises UserError for an unknown rule or a missing checkpoint, before anything slow is imported."""
     for rule in rules:
-        find_rule(world.environment, rule)
+        check_rule(world.environment, rule, world.options)
     for path in checkpoints:
         read_card(path)
 
@@ -61,8 +70,9 @@ def play(
 ) -> pd.DataFrame:
     """Episodes of checkpoints (by the name to show) and rules in one world, all on the same seeds.
 
-    A row per episode: `policy`, `setup`, and the columns of `evaluation.rollout.play_episodes`. Where the optimum is
-    known, NOOP always plays too: it is the zero of the percentages. Policies take their best option unless `explore`.
+    A row per episode: `policy`, `setup`, `protocol`, and the columns of `evaluation.rollout.play_episodes`. Where the
+    optimum is known, NOOP always plays too: it is the zero of the percentages. Policies take their best option unless
+    `explore`.
     `protocol` reference plays what `evaluation.reference` says instead of `seeds`. Raises UserError where it has none.
     """
     if protocol == "reference" and world.environment not in ("foraging", "wolfpack"):
@@ -71,12 +81,13 @@ def play(
     env = make_environment(world.environment, copies, world.options)
     policies = {name: trained_policy(path, env, world, explore=explore) for name, path in checkpoints.items()}
     names = dict.fromkeys([*([NOOP] if world.optimum is not None else []), *rules])
-    policies |= {name: find_rule(world.environment, name) for name in names}
+    policies |= {name: find_rule(world.environment, name, explore=explore) for name in names}
     tables = []
     for name, policy in policies.items():
         table = reference.play_reference(env, policy) if protocol == "reference" else play_episodes(env, policy, seeds)
         table.insert(0, "policy", name)
         table.insert(1, "setup", world.name)
+        table.insert(2, "protocol", protocol)
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
 
@@ -84,14 +95,15 @@ def play(
 def summary_table(episodes: pd.DataFrame, worlds: Sequence[World]) -> pd.DataFrame:
     """A row per setup and policy, in the order of play.
 
-    Columns: `setup`, `policy`, those of `evaluation.metrics.summarise`, `optimum` (best achievable mean return, NaN
-    where unknown) and `percent_of_optimum` (0 = NOOP on the same seeds, 100 = the optimum).
+    Columns: `setup`, `policy`, `protocol`, those of `evaluation.metrics.summarise`, `optimum` (best achievable mean
+    return, NaN where unknown) and `percent_of_optimum` (0 = NOOP on the same seeds, 100 = the optimum).
     """
     rows: list[dict[str, Any]] = []
-    for (setup, policy), table in episodes.groupby(["setup", "policy"], sort=False):
-        summary = summarise(table.drop(columns=["setup", "policy"]))
-        (optimum,) = {world.optimum for world in worlds if world.name == setup}
-        rows.append({"setup": setup, "policy": policy, **summary, "optimum": optimum})
+    by = ["setup", "policy", "protocol"]
+    for (setup, policy, protocol), table in episodes.groupby(by, sort=False):
+        summary = summarise(table.drop(columns=by))
+        optimum = next(world.optimum for world in worlds if world.name == setup)
+        rows.append({"setup": setup, "policy": policy, "protocol": protocol, **summary, "optimum": optimum})
     noop = {row["setup"]: row["return_mean"] for row in rows if row["policy"] == NOOP}
     for row in rows:
         if row["optimum"] is not None:  # then NOOP has played
@@ -119,12 +131,12 @@ def evaluate_run(settings: ExperimentSettings, run_folder: Path, checkpoint: Pat
 def evaluation_worlds(settings: ExperimentSettings) -> list[World]:
     """Setups by team sizes; teammates come from the population's test list."""
     evaluation, environment = settings.evaluation, settings.environment
-    options: list[Mapping[str, Any]] = [{"setup": setup} for setup in evaluation.setups or []] or [environment.options]
-    if "teammates" in environment.options:
-        options = [{**each, "split": "test"} for each in options]
-    if evaluation.team_sizes is not None:
-        options = [with_team_size(environment.name, each, size) for each in options for size in evaluation.team_sizes]
-    return [find_world(environment.name, each) for each in options]
+    sizes: Sequence[int | None] = evaluation.team_sizes or [None]
+    by_size = [evaluation_options(environment.name, environment.options, evaluation.setups, size) for size in sizes]
+    # all sizes of the first setup, then those of the next
+    return [
+        find_world(environment.name, options) for same_setup in zip(*by_size, strict=True) for options in same_setup
+    ]
 
 
 def draw_learning_curve(run_folder: Path, world: World, means: Mapping[str, float], *, trained: str) -> None:

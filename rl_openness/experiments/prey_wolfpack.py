@@ -19,7 +19,7 @@ from rl_openness.envs.draws import child_seeds
 from rl_openness.envs.registry import make_environment
 from rl_openness.envs.wolfpack import WolfpackConfig
 from rl_openness.envs.wolfpack.view import wolfpack_spec
-from rl_openness.errors import RunFailedError
+from rl_openness.errors import StoppedError
 from rl_openness.evaluation.rollout import play_episodes
 from rl_openness.experiments.prey_dqn import DoubleDQN, ExploringPrey, Replay
 from rl_openness.experiments.process import stop_on_signal, use_one_thread
@@ -61,7 +61,7 @@ def learn(request: Request) -> Path:
         while training.env_steps < request.env_steps:
             training.step()
             if stop.requested:
-                raise RunFailedError("stopped before the training was done; nothing was kept")
+                raise StoppedError("stopped before the training was done; nothing was kept")
     config = WolfpackConfig(team_size=ENVIRONMENT["team_size"], slots=ENVIRONMENT["slots"])
     card = PolicyCard(
         method=PREY,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -12,7 +13,15 @@ from rl_openness.algorithms.registry import find_method, method_names
 from rl_openness.envs.wildfire.config import WildfireConfig
 from rl_openness.errors import UserError
 from rl_openness.experiments.keys import ConfigError, checked, leaf_keys
-from rl_openness.experiments.worlds import WildfireOptions, check_options, check_setups, find_rule, rule_names
+from rl_openness.experiments.worlds import (
+    WildfireOptions,
+    check_options,
+    check_rule,
+    check_setups,
+    evaluation_options,
+    find_world,
+    rule_names,
+)
 
 
 def _no_bool(value: Any) -> Any:
@@ -74,9 +83,9 @@ class EvaluationSettings(_Group):
     setups: list[str] | None = None
     """Shipped setups to play on, unchanged; null = the world of the training."""
     team_sizes: list[Steps] | None = None
-    """Greatest numbers of agents to play with; null = as in training."""
+    """Greatest numbers of agents to play with; null = as in training. Below Wolfpack's `start_size` as many start."""
     rules: list[str] | None = None
-    """Hand-written policies to compare with; null = all that the environment has."""
+    """Policies by name to compare with; null = all hand-written ones that the environment has."""
 
 
 class TrackingSettings(_Group):
@@ -136,13 +145,20 @@ class ExperimentSettings(_Group):
             evaluation.rules = rule_names(environment)
         try:
             for rule in evaluation.rules:
-                find_rule(environment, rule)
+                check_rule(environment, rule, self.environment.options)
         except UserError as error:
             raise ConfigError(("evaluation", "rules"), str(error)) from None
         try:
             check_setups(environment, evaluation.setups or [])
         except UserError as error:
             raise ConfigError(("evaluation", "setups"), str(error)) from None
+        sizes: Sequence[int | None] = evaluation.team_sizes or [None]
+        for team_size in sizes:
+            try:
+                for options in evaluation_options(environment, self.environment.options, evaluation.setups, team_size):
+                    find_world(environment, options)
+            except UserError as error:
+                raise ConfigError(("evaluation", "team_sizes"), f"{team_size}: {error}") from None
 
 
 def all_keys() -> list[str]:

@@ -5,27 +5,40 @@ Loads without torch and Ray.
 
 from __future__ import annotations
 
+import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from rl_openness.envs.base import EnvSpec
 from rl_openness.envs.foraging import ForagingConfig
+from rl_openness.envs.foraging.view import foraging_spec
 from rl_openness.envs.registry import environment_names
 from rl_openness.envs.wildfire.setups import exact_optimum, setup_names, split_name, wildfire_config
 from rl_openness.envs.wolfpack import WolfpackConfig
+from rl_openness.envs.wolfpack.view import wolfpack_spec
 from rl_openness.errors import UserError, nearest
 from rl_openness.experiments.keys import ConfigError, KeyPath, checked, flat
 from rl_openness.policies.base import Policy
 from rl_openness.policies.prey import check_prey
-from rl_openness.policies.teammates import check_teammate, make_teammate, population_types, teammate_names
+from rl_openness.policies.teammates import (
+    check_teammate,
+    default_types,
+    make_teammate,
+    population_types,
+    teammate_names,
+)
 from rl_openness.policies.wildfire import make_rule, wildfire_rules
 
 DEFAULT_SETUP = "3x3/S3"
 _TEAM_WORLDS: dict[str, type[BaseModel]] = {"foraging": ForagingConfig, "wolfpack": WolfpackConfig}
 """Environments whose teammates are drawn from a population."""
+_SPECS: dict[str, Callable[[Any], EnvSpec]] = {"foraging": foraging_spec, "wolfpack": wolfpack_spec}
+_DEFAULT_TEAMMATES = {"foraging": "all rules", "wolfpack": "heuristics"}
+"""What tables call `default_types`."""
 
 
 class WildfireOptions(BaseModel):
@@ -53,6 +66,8 @@ class World:
     """What tables call it, e.g. `3x3/S3` or `3x3/S3 (5 agents, fire.burnout_probability=0.4)`."""
     optimum: float | None
     """Best achievable mean return, where it is known exactly."""
+    key: str
+    """The same for two worlds just if they have the same environment and options, defaults included."""
 
 
 def check_options(environment: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,21 +88,31 @@ def _team_options(environment: str, data: Mapping[str, Any]) -> dict[str, Any]:
     if unknown:
         known = [*config.model_fields, "teammates", "split"]
         raise ConfigError(("options", unknown[0]), f"unknown key{nearest(unknown[0], known)}")
-    checked(config, fields, ("options",))
+    spec = _SPECS[environment](checked(config, fields, ("options",)))
     if environment == "wolfpack":
         try:
             check_prey(fields.get("prey", "evader"))
         except UserError as error:
             raise ConfigError(("options", "prey"), str(error)) from None
-    try:
-        for split in ("train", "test"):
-            for name in population_types(environment, who.get("teammates", teammate_names(environment)), split):
-                check_teammate(environment, name)
-    except UserError as error:
-        raise ConfigError(("options", "teammates"), str(error)) from None
     if who.get("split", "train") not in ("train", "test"):
         raise ConfigError(("options", "split"), f"must be train or test, not {who['split']!r}")
+    try:
+        _check_teammates(environment, who.get("teammates"), spec, alone=fields.get("controlled") == "all")
+    except UserError as error:
+        raise ConfigError(("options", "teammates"), str(error)) from None
     return fields | who
+
+
+def _check_teammates(environment: str, teammates: Any, spec: EnvSpec, *, alone: bool) -> None:
+    """Raises UserError unless all that a population or a list names can act in a world of that spec."""
+    if alone:
+        if teammates is not None:
+            raise UserError("controlled = all leaves nobody for teammates to decide for")
+        return
+    for split in ("train", "test"):
+        types = default_types(environment) if teammates is None else teammates
+        for name in population_types(environment, types, split):
+            check_teammate(environment, name, spec)
 
 
 def _wildfire_options(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,42 +149,70 @@ def find_world(environment: str, options: Mapping[str, Any]) -> World:
         options = check_options(environment, options)
     except ConfigError as error:
         raise UserError(f"{'.'.join(error.path[1:])}: {error.text}" if error.path[1:] else error.text) from None
+    name, optimum, facts = environment, None, dict(options)
     if environment in _TEAM_WORLDS:
-        return World(environment, options, _team_world_name(environment, options), None)
-    if environment != "wildfire":
-        return World(environment, options, environment, None)
+        who = {"teammates": options.get("teammates"), "split": options.get("split", "train")}
+        fields = {key: value for key, value in options.items() if key not in who}
+        facts = _TEAM_WORLDS[environment].model_validate(fields).model_dump(mode="json") | who
+        name = _team_world_name(environment, facts)
+    elif environment == "wildfire":
+        name, optimum = _wildfire_world(options)
+        facts = {"name": name, "config": wildfire_config(**options).model_dump(mode="json")}
+    elif options:
+        name = f"{environment} ({', '.join(f'{key}={value}' for key, value in options.items())})"
+    key = json.dumps([environment, facts], sort_keys=True, default=str)
+    return World(environment, options, name, optimum, key)
+
+
+def _wildfire_world(options: Mapping[str, Any]) -> tuple[str, float | None]:
+    """What tables call it, and its exact optimum where that is known."""
     setup = options.get("setup")
     here = wildfire_config(**options)
     if setup is None:
         digest = zlib.crc32(here.model_dump_json().encode())  # tells several own worlds apart
-        return World(environment, options, f"own world {here.grid_height}x{here.grid_width} ({digest:08x})", None)
+        return f"own world {here.grid_height}x{here.grid_width} ({digest:08x})", None
     shipped = wildfire_config(setup)
     notes = [f"{here.num_agents} agents"] if here.num_agents != shipped.num_agents else []
     notes += [f"{key}={value}" for key, value in options.get("overrides", {}).items()]
-    optimum = exact_optimum(setup, changed=here != shipped)
-    return World(environment, options, f"{setup} ({', '.join(notes)})" if notes else setup, optimum)
+    return f"{setup} ({', '.join(notes)})" if notes else setup, exact_optimum(setup, changed=here != shipped)
 
 
-def _team_world_name(environment: str, options: Mapping[str, Any]) -> str:
-    """What tables call it, e.g. `foraging, 5 agents, foraging-exc test`."""
-    team_size = options.get("team_size", _TEAM_WORLDS[environment].model_fields["team_size"].default)
-    who = options.get("teammates", "all rules")
+def _team_world_name(environment: str, facts: Mapping[str, Any]) -> str:
+    """What tables call it, e.g. `foraging, 5 agents, foraging-exc test`, from all fields, teammates and split."""
+    team_size = facts["team_size"]
+    who = facts["teammates"] or _DEFAULT_TEAMMATES[environment]
     who = who if isinstance(who, str) else "+".join(who)
-    parts = [environment, f"{team_size} agents", f"{who} {options.get('split', 'train')}"]
-    fields = _TEAM_WORLDS[environment].model_fields
-    for key, value in options.items():
-        if key in fields and key not in ("team_size", "slots") and value != fields[key].default:
-            parts.append(f"{key}={value}")
+    parts = [environment, f"{team_size} agents"]
+    if facts["controlled"] != "all":
+        parts.append(f"{who} {facts['split']}")
+    usual = _TEAM_WORLDS[environment]().model_dump(mode="json") | {"team_size": team_size}
+    usual["slots"] = max(usual["slots"], team_size)  # as many as `with_team_size` gives
+    parts += [f"{key}={facts[key]}" for key, default in usual.items() if facts[key] != default]
     return ", ".join(parts)
 
 
 def with_team_size(environment: str, options: Mapping[str, Any], team_size: int) -> dict[str, Any]:
-    """The options for another greatest number of agents; a world with slots gets as many as it needs."""
+    """The options for another greatest number of agents.
+
+    A world with slots gets as many as it needs, and one with a number of agents at reset no more than fit.
+    """
     changed = {**options, "team_size": team_size}
     if environment in _TEAM_WORLDS:
-        slots = options.get("slots", _TEAM_WORLDS[environment].model_fields["slots"].default)
-        changed["slots"] = max(slots, team_size)
+        fields = _TEAM_WORLDS[environment].model_fields
+        changed["slots"] = max(options.get("slots", fields["slots"].default), team_size)
+        if "start_size" in fields and options.get("start_size", fields["start_size"].default) > team_size:
+            changed["start_size"] = team_size
     return changed
+
+
+def evaluation_options(
+    environment: str, options: Mapping[str, Any], setups: Iterable[str] | None, team_size: int | None
+) -> list[dict[str, Any]]:
+    """Options of the worlds that a run is evaluated in, one for each setup; teammates come from the test list."""
+    worlds: list[dict[str, Any]] = [{"setup": setup} for setup in setups or []] or [dict(options)]
+    if "teammates" in options:
+        worlds = [{**each, "split": "test"} for each in worlds]
+    return worlds if team_size is None else [with_team_size(environment, each, team_size) for each in worlds]
 
 
 def check_setups(environment: str, setups: list[str]) -> None:
@@ -180,10 +233,26 @@ def rule_names(environment: str) -> list[str]:
     return list(wildfire_rules()) if environment == "wildfire" else teammate_names(environment)
 
 
-def find_rule(environment: str, name: str) -> Policy:
-    """A hand-written policy by name. Raises UserError, with the nearest name, for an unknown one."""
+def check_rule(environment: str, name: str, options: Mapping[str, Any]) -> None:
+    """Raises UserError if `find_rule` does not know the name, or if that policy cannot act in a world of the options.
+
+    A trained one is not loaded, which needs torch.
+    """
+    if environment not in _TEAM_WORLDS:
+        find_rule(environment, name)
+        return
+    config = _TEAM_WORLDS[environment]
+    fields = {key: value for key, value in options.items() if key in config.model_fields}
+    check_teammate(environment, name, _SPECS[environment](config.model_validate(fields)))
+
+
+def find_rule(environment: str, name: str, *, explore: bool = False) -> Policy:
+    """A policy by name, hand-written or a learned teammate, which takes its best option unless `explore`.
+
+    Raises UserError, with the nearest name, for an unknown one.
+    """
     if environment == "wildfire":
         return make_rule(name)
     if environment not in _TEAM_WORLDS:
         raise UserError(f"there are no hand-written policies for environment {environment!r}")
-    return make_teammate(environment, name)
+    return make_teammate(environment, name, explore=explore)

@@ -18,6 +18,8 @@ class Policy(ABC):
     """Decides for every member of every copy at once."""
 
     name: str
+    summary = ""
+    """What it does, in a line; empty = the first line of its class's docstring."""
     memoryless = False
     """Whether a member's decision depends on the observation alone, so that it need not be asked at every step."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,14 @@ LEARNED = Path(__file__).parent / "learned"
 """Where learned policies lie that come with the package, in a folder `type-environment` each."""
 PREY = "prey"
 """Method of what is no policy but moves the prey of Wolfpack (`policies.prey`)."""
+GPL = "gpl"
+"""The method whose policies value actions (random ones are a way to learn) and read tasks as a vector."""
+ACTORS = {
+    "plato": "rl_openness.algorithms.mappo.networks.plato:make_actor",
+    "mappo": "rl_openness.algorithms.mappo.networks.actions:make_actor",
+    GPL: "rl_openness.algorithms.gpl.network:make_actor",
+}
+"""By name, so that this package need not import the methods: `module:function(spec, settings)` -> acting network."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,14 @@ class PolicyCard:
     env_config: Mapping[str, Any]
     env_steps: int
     seed: int | None
+
+    def mismatch(self, spec: EnvSpec) -> str | None:
+        """Why the policy cannot act in a world of that `spec`, in words; None if it can.
+
+        The greatest number of tasks matters to methods that read tasks as a vector of that length, not to sets.
+        """
+        own = self.env_spec if self.method == GPL else replace(self.env_spec, task_slots=spec.task_slots)
+        return own.mismatch(spec)
 
 
 def is_path(name: str) -> bool:
@@ -76,10 +92,12 @@ def read_card(path: str | Path) -> PolicyCard:
 
 
 def read_decider_card(path: str | Path) -> PolicyCard:
-    """`read_card` of a policy that decides for agents. Raises UserError for a prey, too."""
+    """`read_card` of a policy that decides for agents. Raises UserError for a prey or an unknown method, too."""
     card = read_card(path)
     if card.method == PREY:
         raise UserError(
             f"{path} holds a prey of {card.environment}, not a policy: it goes with environment.options.prey"
         )
+    if card.method not in ACTORS:
+        raise UserError(f"{path}: unknown method {card.method!r}{nearest(card.method, ACTORS)}")
     return card

@@ -13,20 +13,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rl_openness.envs.base import EnvSpec
-from rl_openness.errors import UserError, nearest
+from rl_openness.errors import UserError
 from rl_openness.files import atomic_directory
-from rl_openness.policies.card import CARD, FORMAT, PolicyCard, find_policy, read_card, read_decider_card
+from rl_openness.policies.card import ACTORS, CARD, FORMAT, PolicyCard, find_policy, read_card, read_decider_card
 from rl_openness.policies.network import NetworkPolicy
 from rl_openness.version import __version__
 
 WEIGHTS = "weights.safetensors"
-
-# By name, so that this package need not import the methods: module:function(spec, settings) -> acting network.
-_ACTORS = {
-    "plato": "rl_openness.algorithms.mappo.networks.plato:make_actor",
-    "mappo": "rl_openness.algorithms.mappo.networks.actions:make_actor",
-    "gpl": "rl_openness.algorithms.gpl.network:make_actor",
-}
 
 
 def save_policy(folder: Path, card: PolicyCard, actor: nn.Module) -> None:
@@ -59,9 +52,7 @@ def load_policy(path: str | Path, *, explore: bool = False) -> NetworkPolicy:
     """The policy at a path (see `find_policy`). Raises UserError if it is missing, damaged or of an unknown method."""
     folder = find_policy(path)
     card = read_decider_card(folder)
-    if card.method not in _ACTORS:
-        raise UserError(f"{folder}: unknown method {card.method!r}{nearest(card.method, _ACTORS)}")
-    module, _, attribute = _ACTORS[card.method].partition(":")
+    module, _, attribute = ACTORS[card.method].partition(":")
     network = load_network(folder, getattr(import_module(module), attribute))
     return NetworkPolicy(card.method, network, explore=explore)
 

@@ -1,13 +1,14 @@
 """Teammates by name, populations by file, and the worlds that are given them.
 
-A type of teammate is a hand-written rule, a learned policy that comes with the package, a function that a user
-registered, or the path of a trained policy.
+A type of teammate is a hand-written rule, a learned policy that comes with the package, a user's function given as
+`module:function`, or the path of a trained policy.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -18,22 +19,25 @@ from rl_openness.envs.base import EnvSpec, OpenVectorEnv
 from rl_openness.envs.foraging import make_foraging
 from rl_openness.errors import UserError, nearest
 from rl_openness.files import read_yaml
+from rl_openness.plugins import find_plugin, is_plugin
 from rl_openness.policies.base import Policy
-from rl_openness.policies.card import CARD, LEARNED, PREY, is_path, read_card, read_decider_card
+from rl_openness.policies.card import CARD, GPL, LEARNED, PREY, PolicyCard, is_path, read_decider_card
 from rl_openness.policies.population import Population
 from rl_openness.policies.prey import make_wolfpack_with_prey
 
 Split = Literal["train", "test"]
 FOLDER = Path("tune_configs/teammates")
-"""Where populations lie, in the present folder or beside the package."""
-
-_GPL = "gpl"
-"""Its policies value actions, so as teammates they take the best one: random ones are a way to learn. They read tasks
-as a vector of fixed length."""
+"""Where populations lie, in the present folder."""
+SHIPPED = Path(__file__).parent / "populations"
+"""Where those of the package lie: a link to the repository's `FOLDER`, a real folder once the package is installed."""
 
 _RULES = {
     "foraging": "rl_openness.policies.foraging:foraging_rules",
     "wolfpack": "rl_openness.policies.wolfpack:wolfpack_rules",
+}
+_DEFAULTS = {
+    "foraging": "rl_openness.policies.foraging:foraging_rules",
+    "wolfpack": "rl_openness.policies.wolfpack:HEURISTICS",
 }
 _registered: dict[str, dict[str, Callable[[], Policy]]] = {}
 
@@ -49,13 +53,23 @@ class PopulationFile:
 
 
 def register_teammate(environment: str, name: str, make: Callable[[], Policy]) -> None:
-    """Make `make() -> Policy` known as a type of teammate in this process."""
+    """Make `make() -> Policy` known as a type of teammate in this process.
+
+    Runners in processes of their own and the command line do not know it: they know `module:function`.
+    """
     _registered.setdefault(environment, {})[name] = make
 
 
 def teammate_names(environment: str) -> list[str]:
     """Named types of teammates of an environment that are programs; none where it has no teammates."""
     return [*_rules(environment), *_registered.get(environment, {})]
+
+
+def default_types(environment: str) -> list[str]:
+    """Types of teammates of a world that names none: the papers' hand-written ones."""
+    module, _, attribute = _DEFAULTS[environment].partition(":")
+    types = getattr(import_module(module), attribute)
+    return list(types() if callable(types) else types)
 
 
 def learned_names(environment: str) -> list[str]:
@@ -65,48 +79,76 @@ def learned_names(environment: str) -> list[str]:
     return [name for name in names if name != PREY]
 
 
-def check_teammate(environment: str, name: str) -> None:
-    """Raises UserError if `make_teammate` does not know that type; a learned one is not loaded, which needs torch."""
-    if name in learned_names(environment):
-        read_card(LEARNED / f"{name}-{environment}")
-    elif is_path(name):
-        read_decider_card(name)
-    else:
-        make_teammate(environment, name)
+def check_teammate(environment: str, name: str, spec: EnvSpec | None = None) -> None:
+    """Raises UserError if `make_teammate` does not know that type, or a trained one cannot act in a world of `spec`.
+
+    Trained policies are not loaded, which needs torch, and a user's function is found but not called.
+    """
+    if name in teammate_names(environment):
+        return
+    card = _card(environment, name)
+    if card is None:
+        _plugin(name)
+        return
+    mismatch = None if spec is None else card.mismatch(spec)
+    if mismatch:
+        raise UserError(f"teammate {name!r} was trained on {card.environment} and cannot act here: {mismatch}")
 
 
-def make_teammate(environment: str, name: str) -> Policy:
-    """The type of that name, or the trained policy at that path. Raises UserError if there is none.
+def make_teammate(environment: str, name: str, *, explore: bool | None = None) -> Policy:
+    """The type of that name, what the user's function returns, or the trained policy at that path.
 
-    Trained policies sample, as they do in training; those that value actions (GPL) take the best.
+    `explore` tells trained policies whether to sample. None: as teammates do, that is as in training, but those that
+    value actions (GPL) take the best. Raises UserError if there is none.
     """
     if name in _registered.get(environment, {}):
         return _registered[environment][name]()
     if name in _rules(environment):
         return _rules(environment)[name]
+    card = _card(environment, name)
+    if card is None:
+        return _call(name)
+    policy = Policy.load(_folder(environment, name), explore=card.method != GPL if explore is None else explore)
     if name in learned_names(environment):
-        policy = _load(LEARNED / f"{name}-{environment}")
         policy.name = name
-        return policy
-    if is_path(name):
-        return _load(name)
-    known = [*teammate_names(environment), *learned_names(environment)]
-    raise UserError(f"unknown type of teammate {name!r} in {environment}{nearest(name, known)}")
+    return policy
 
 
-def _load(path: str | Path) -> Policy:
-    return Policy.load(path, explore=read_card(path).method != _GPL)
+def _folder(environment: str, name: str) -> str | Path:
+    return LEARNED / f"{name}-{environment}" if name in learned_names(environment) else name
 
 
-def _check_fits(environment: str, name: str, spec: EnvSpec) -> None:
-    """Raises UserError if the type is a trained policy that cannot read the observations of this world."""
-    if name in teammate_names(environment) or not (name in learned_names(environment) or is_path(name)):
-        return
-    card = read_card(LEARNED / f"{name}-{environment}" if name in learned_names(environment) else name)
-    known = card.env_spec if card.method == _GPL else replace(card.env_spec, task_slots=spec.task_slots)
-    mismatch = known.mismatch(spec)
-    if mismatch:
-        raise UserError(f"teammate {name!r} was trained on {card.environment} and cannot act here: {mismatch}")
+def _card(environment: str, name: str) -> PolicyCard | None:
+    """The card of a trained policy by name or path; None for a user's function. Raises UserError for anything else."""
+    if name not in learned_names(environment):
+        if is_plugin(name):
+            return None
+        if not is_path(name):
+            known = [*teammate_names(environment), *learned_names(environment)]
+            raise UserError(f"unknown type of teammate {name!r} in {environment}{nearest(name, known)}")
+    return read_decider_card(_folder(environment, name))
+
+
+def _plugin(name: str) -> Callable[[], Any]:
+    make: Callable[[], Any] = find_plugin(name)
+    try:
+        inspect.signature(make).bind()
+    except TypeError:
+        raise UserError(f"teammate {name!r} must be a function without arguments that returns a Policy") from None
+    return make
+
+
+def _call(name: str) -> Policy:
+    """What a user's function gives. Raises UserError, in one line, if it fails or gives something else."""
+    make = _plugin(name)
+    try:
+        policy = make()
+    except Exception as error:
+        raise UserError(f"teammate {name!r} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(policy, Policy):
+        raise UserError(f"teammate {name!r} must return a Policy, not {type(policy).__name__}")
+    policy.name = name
+    return policy
 
 
 def _rules(environment: str) -> Mapping[str, Policy]:
@@ -118,13 +160,17 @@ def _rules(environment: str) -> Mapping[str, Policy]:
 
 
 def population_files() -> dict[str, Path]:
-    """Shipped populations by name."""
-    folders = (Path(rl_openness.__file__).parent.parent / FOLDER, FOLDER)
+    """Shipped populations by name, and those in the present folder's `FOLDER`, which come first."""
+    beside = Path(rl_openness.__file__).parent.parent / FOLDER  # for a copy of the repository that lost its links
+    folders = (SHIPPED if SHIPPED.is_dir() else beside, FOLDER)
     return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
 
 
 def read_population(name: str) -> PopulationFile:
-    """A population by its name or the path of its file. Raises UserError naming file and key if it is wrong."""
+    """A population by its name or the path of its file; paths in it are relative to the file.
+
+    Raises UserError naming file and key if it is wrong.
+    """
     path = Path(name) if name.endswith((".yaml", ".yml")) else population_files().get(name)
     if path is None or not path.is_file():
         raise UserError(f"no population {name!r}{nearest(name, population_files())}")
@@ -138,7 +184,16 @@ def read_population(name: str) -> PopulationFile:
     types = {split: _types(data.get(split), f"{path}: {split}") for split in ("train", "test") if split in data}
     if "train" not in types:
         raise UserError(f"{path}: train: this key is missing")
-    return PopulationFile(path.stem, str(environment), types["train"], types.get("test", types["train"]))
+    found = {split: tuple(_located(name, environment, path.parent) for name in names) for split, names in types.items()}
+    return PopulationFile(path.stem, environment, found["train"], found.get("test", found["train"]))
+
+
+def _located(name: str, environment: str, folder: Path) -> str:
+    """A type as a population's file names it, seen from the present folder."""
+    if folder == Path() or name in teammate_names(environment) or name in learned_names(environment):
+        return name
+    is_file = not is_plugin(name) and ("/" in name or (folder / name).exists())
+    return str(folder / name) if is_file else name
 
 
 def _types(value: Any, where: str) -> tuple[str, ...]:
@@ -170,7 +225,7 @@ def make_world(
     split: Split = "train",
     **fields: Any,
 ) -> OpenVectorEnv:
-    """B copies of an environment with teammates; without any named, all hand-written types.
+    """B copies of an environment with teammates; without any named, `default_types`.
 
     `teammates` is a population (name or file) or a list of types; `fields` are the environment's. With
     `controlled="all"` there are no teammates.
@@ -179,10 +234,10 @@ def make_world(
         if teammates is not None:
             raise UserError(f"{environment}: controlled = all leaves nobody for teammates to decide for")
         return make(num_copies, **fields)
-    names = population_types(environment, list(_rules(environment)) if teammates is None else teammates, split)
+    names = population_types(environment, default_types(environment) if teammates is None else teammates, split)
     spec = make(1, **{**fields, "controlled": "all"}).spec
     for name in names:
-        _check_fits(environment, name, spec)
+        check_teammate(environment, name, spec)
     population = Population([make_teammate(environment, name) for name in names], spec)
     return make(num_copies, teammates=population, **fields)
 

@@ -34,6 +34,17 @@ KINDS = (
 )
 """Names of the rules; the number of a kind is its place. The first seven are the reference's."""
 HEURISTICS = KINDS[:7]
+_WAITS = "first steps away from a prey with too few others near it, else as"
+_SUMMARIES = (
+    "takes any of the five actions",
+    "goes to the nearest cell beside a prey, along the larger offset, whoever stands there",
+    "goes to the nearest cell beside a prey, along an axis and to a side drawn by softmax",
+    "shares out cells beside prey, farthest predator first, and goes to its own around others, with detours",
+    f"{_WAITS} greedy",
+    f"{_WAITS} greedy_probabilistic",
+    f"{_WAITS} teammate_aware",
+    "as teammate_aware, but on a shortest way (ours, not one of the papers')",
+)
 
 _RANDOM, _GREEDY, _PROBABILISTIC, _AWARE = range(4)
 _SHORTEST = 7
@@ -248,6 +259,7 @@ class WolfpackRule(KindPolicy):
     def __init__(self, name: str) -> None:
         self.name = name
         self.kind = KINDS.index(name)
+        self.summary = _SUMMARIES[self.kind]
 
     @staticmethod
     def decide(obs: PackedObs, kinds: Int, draws: DecisionDraws) -> Int:

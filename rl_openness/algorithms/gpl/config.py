@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
+from ray.rllib.algorithms.algorithm_config import NotProvided
+
 from rl_openness.algorithms.gpl.learner import GplLearner
 from rl_openness.algorithms.gpl.module import GplModule
 from rl_openness.algorithms.gpl.settings import GPL_VARIANTS, GplSettings
+from rl_openness.errors import UserError
 from rl_openness.rllib.algorithm import OpenAlgorithm
 from rl_openness.rllib.config import OpenConfig
+
+_FIXED = {
+    "train_batch_size_per_learner": "it is update_every x num_envs_per_env_runner x runners: set these",
+    "minibatch_size": "every window of update_every steps is learnt from as a whole: set update_every or "
+    "num_envs_per_env_runner",
+    "num_epochs": "every window is learnt from once: a smaller update_every gives more updates in the same steps",
+}
+"""RLlib's training options that follow from the method, and what to set instead."""
 
 
 class GPL(OpenAlgorithm):
@@ -28,7 +41,12 @@ class CIAO(GPL):
 
 
 class GPLConfig(OpenConfig):
-    """An attribute for every field of `GplSettings`; `variant` is one of `GPL_VARIANTS`."""
+    """An attribute for every field of `GplSettings`; `variant` is one of `GPL_VARIANTS`.
+
+    The learner is the first member of each team, and it learns from the environment's team reward. In a world with
+    teammates that is its own reward; with `controlled="all"` (self-play: every member acts by the same network) it is
+    the sum of everybody's rewards.
+    """
 
     method = "GPL"
     settings_class = GplSettings
@@ -39,6 +57,13 @@ class GPLConfig(OpenConfig):
 
     def __init__(self, algo_class: type | None = None, *, variant: str = "gpl") -> None:
         super().__init__(algo_class or GPL, variant=variant)
+
+    def training(self, **kwargs: Any) -> Self:
+        """As for all methods. Raises UserError for options of RLlib's that GPL derives from others."""
+        for name, reason in _FIXED.items():
+            if kwargs.get(name, NotProvided) is not NotProvided:
+                raise UserError(f"{self.method} takes no {name}: {reason}")
+        return super().training(**kwargs)
 
     @property
     def memory_window(self) -> int:

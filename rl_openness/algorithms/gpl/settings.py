@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from rl_openness.algorithms.schedules import Schedule
+from rl_openness.algorithms.settings import MethodSettings
 
 Positive = Annotated[float, Field(gt=0.0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -27,10 +28,8 @@ EXPLORATION: tuple[tuple[int, float], ...] = ((0, 1.0), (4_800_000, 0.05))
 """The authors' 1 - 0.95 segment / 1500, with 200 vector steps of 16 copies a segment."""
 
 
-class GplSettings(BaseModel):
+class GplSettings(MethodSettings):
     """Joint action values as a sum over a graph of the team, an agent model of the teammates, and online Q-learning."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     # The coordination graph and its factors
     graph: Graph = "complete"

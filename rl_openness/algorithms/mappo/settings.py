@@ -7,26 +7,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from rl_openness.algorithms.schedules import Schedule
+from rl_openness.algorithms.settings import MethodSettings
 
 Positive = Annotated[float, Field(gt=0.0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Statistic = Literal["mean", "std", "min", "max", "sum", "median", "count"]
 
 
-class MappoSettings(BaseModel):
+class MappoSettings(MethodSettings):
     """Clipped policy optimisation with a centralised critic, one set of weights for all agents."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_bool(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
-            raise ValueError(f"must not be {value!r}")
-        return value
 
     num_envs_per_env_runner: int = Field(64, ge=1)
     """Copies of the environment that one runner steps together."""
