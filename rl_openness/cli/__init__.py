@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from rl_openness.cli.check import check
 from rl_openness.cli.evaluate import evaluate
 from rl_openness.cli.listing import listing
 from rl_openness.cli.teammates import teammates
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(evaluate)
+app.command()(check)
 app.add_typer(teammates, name="teammates")
 app.add_typer(listing, name="list")
 

@@ -13,10 +13,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from rl_openness.envs.adapters.options import BRIDGE, BridgeOptions
 from rl_openness.envs.base import EnvSpec
 from rl_openness.envs.foraging import ForagingConfig
 from rl_openness.envs.foraging.view import foraging_spec
-from rl_openness.envs.registry import environment_names
+from rl_openness.envs.registry import user_target
 from rl_openness.envs.wildfire.setups import exact_optimum, setup_names, split_name, wildfire_config
 from rl_openness.envs.wolfpack import WolfpackConfig
 from rl_openness.envs.wolfpack.view import wolfpack_spec
@@ -72,11 +73,28 @@ class World:
 
 def check_options(environment: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options in full, files read in. Raises ConfigError, its path starting at `environment`'s keys."""
-    if environment not in environment_names():
-        raise ConfigError(("name",), f"unknown environment {environment!r}{nearest(environment, environment_names())}")
     if environment == "wildfire":
         return _wildfire_options(options)
-    return _team_options(environment, options) if environment in _TEAM_WORLDS else dict(options)
+    return _team_options(environment, options) if environment in _TEAM_WORLDS else _user_options(environment, options)
+
+
+def _user_options(environment: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an environment of a user's, whose module is imported to see what it takes."""
+    try:
+        target = user_target(environment)
+    except UserError as error:
+        raise ConfigError(("name",), str(error)) from None
+    if target is None:
+        return dict(options)
+    given = {key: value for key, value in options.items() if value is not None}
+    if BRIDGE in given and not target.many:
+        bridge = checked(BridgeOptions, given[BRIDGE], ("options", BRIDGE))
+        given[BRIDGE] = bridge.model_dump(mode="json", exclude_unset=True)
+    try:
+        target.check_options(given)
+    except UserError as error:
+        raise ConfigError(("options",), str(error)) from None
+    return given
 
 
 def _team_options(environment: str, data: Mapping[str, Any]) -> dict[str, Any]:

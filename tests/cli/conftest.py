@@ -60,7 +60,8 @@ def without_heavy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("blocked")
     for name in HEAVY:
         (folder / f"{name}.py").write_text(f"raise ImportError('{name} must not be imported')\n")
-    return {"PYTHONPATH": str(folder)}
+    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return {"PYTHONPATH": os.pathsep.join([str(folder), *others])}
 
 
 @pytest.fixture(scope="session")
