@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rl_openness.envs.adapters.options import BRIDGE, split_options
+from rl_openness.envs.adapters.options import BRIDGE, BridgeOptions, bridge_options
 from rl_openness.envs.base import OpenVectorEnv
 from rl_openness.errors import UserError, nearest
 from rl_openness.plugins import ENVIRONMENTS, find_plugin, installed, is_plugin
@@ -15,6 +15,8 @@ from rl_openness.plugins import ENVIRONMENTS, find_plugin, installed, is_plugin
 _CONFIG_NAMES = ("config", "env_config", "env_context", "cfg")
 """A first argument of this name takes all options as one dict, as RLlib passes them."""
 COPIES = "num_copies"
+DEFAULTS = "bridge_options"
+"""A function or class that gives one environment may hold the usual options of its bridge, as this attribute."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Target:
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raises UserError for options that it does not take; nothing is made."""
         if not self.many:
+            self.bridge(options)
             self.single(options)
         elif BRIDGE in options:
             raise UserError(f"environment {self.name!r} makes its copies itself: there is nothing to {BRIDGE}")
@@ -41,8 +44,7 @@ class Target:
     def vector(self, num_copies: int, options: Mapping[str, Any]) -> OpenVectorEnv:
         """Copies; one environment is bridged. Raises UserError for wrong options or anything else that is made."""
         if not self.many:
-            maker = self.single(options)
-            return split_options(options)[1].bridged(maker, num_copies, self.name)
+            return self.bridge(options).bridged(self.single(options), num_copies, self.name)
         self.check_options(options)
         bound = _bound(self.make, {COPIES: num_copies, **options}, self.name)
         env = bound()
@@ -52,9 +54,20 @@ class Target:
             )
         return env
 
+    def bridge(self, options: Mapping[str, Any]) -> BridgeOptions:
+        """Options of the bridge: those given, over the environment's own. Raises UserError for wrong ones."""
+        usual = getattr(self.make, DEFAULTS, {})
+        if not isinstance(usual, Mapping):
+            raise UserError(f"environment {self.name!r}: {DEFAULTS} must be a dict, not {usual!r:.80}")
+        both = {**usual, **(options.get(BRIDGE) or {})}
+        mappings = [each["mapping"] for each in (usual, options.get(BRIDGE) or {}) if each.get("mapping")]
+        if len(mappings) == 2 and all(isinstance(each, Mapping) for each in mappings):
+            both["mapping"] = {**mappings[0], **mappings[1]}
+        return bridge_options(both)
+
     def single(self, options: Mapping[str, Any]) -> Callable[[], Any]:
         """A function that makes one foreign environment. Raises UserError for options that it does not know."""
-        own, _ = split_options(options)
+        own = {key: value for key, value in options.items() if key != BRIDGE}
         first = next(iter(_parameters(self.make)), None)
         if first in _CONFIG_NAMES and first not in own:
             return lambda: _one(self.make(dict(own)), self.name)

@@ -43,11 +43,10 @@ class BridgeOptions(BaseModel):
         )
 
 
-def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], BridgeOptions]:
-    """The environment's own options, and those of the bridge. Raises UserError naming the key that is wrong."""
-    own = {key: value for key, value in options.items() if key != BRIDGE}
+def bridge_options(given: Mapping[str, Any]) -> BridgeOptions:
+    """The group, checked. Raises UserError naming the key that is wrong."""
     try:
-        return own, BridgeOptions.model_validate(options.get(BRIDGE) or {})
+        return BridgeOptions.model_validate(given)
     except ValidationError as error:
         problem = error.errors()[0]
         path = [str(part) for part in problem["loc"]]

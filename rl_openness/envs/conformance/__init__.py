@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rl_openness.envs.adapters.foreign import convention_of
-from rl_openness.envs.adapters.options import BridgeOptions, split_options
+from rl_openness.envs.adapters.options import BridgeOptions
 from rl_openness.envs.base import OpenVectorEnv
 from rl_openness.envs.conformance.findings import Finding, Findings, Report
 from rl_openness.envs.conformance.foreign import ForeignChecker
@@ -32,7 +32,7 @@ def check_environment(
     target = user_target(name)
     if target is None or target.many:
         return check_native(lambda n: make_environment(name, n, options), episodes=episodes, seed=seed, steps=steps)
-    _, bridge = split_options(options)
+    bridge = target.bridge(options)
     return check_foreign(target.single(options), bridge, episodes=episodes, seed=seed, steps=steps, name=name)
 
 

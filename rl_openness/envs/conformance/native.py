@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rl_openness.envs.base import NO_OP, EnvSpec, Int, OpenVectorEnv, PackedObs, StepResult
+from rl_openness.envs.base import NO_OP, Int, OpenVectorEnv, PackedObs, StepResult
+from rl_openness.envs.choices import random_choices
 from rl_openness.envs.conformance.findings import Findings
 from rl_openness.envs.conformance.observations import (
     Problem,
@@ -26,25 +27,6 @@ REPEAT_REMEDY = "Draw everything from envs.draws by (seed, episode, step), and k
 
 class BrokenError(Exception):
     """Nothing more can be played; the finding is written down."""
-
-
-def random_choices(obs: PackedObs, spec: EnvSpec, keys: Keys) -> Int:
-    """int64 [M]: uniform among a member's pairs and no-op, or the actions that its mask allows; no-op if it has none.
-
-    A function of the copy's key, its members and what they may do, so that copies can be compared.
-    """
-    deciding = obs.present if obs.controlled is None else obs.present & obs.controlled
-    draws = DecisionDraws(keys).uniform(obs.agent_copy, obs.agent_id)
-    choices = np.full(len(obs.present), NO_OP, dtype=np.int64)
-    if spec.num_actions is None:
-        return np.where(deciding, (draws * (np.diff(obs.pair_ptr) + 1)).astype(np.int64) - 1, NO_OP)
-    if obs.action_mask is None:
-        return np.where(deciding, (draws * spec.num_actions).astype(np.int64), NO_OP)
-    counts = obs.action_mask.sum(axis=1)
-    nth = (draws * counts).astype(np.int64)
-    member = deciding & (counts > 0)
-    choices[member] = np.argmax(np.cumsum(obs.action_mask, axis=1) > nth[:, None], axis=1)[member]
-    return choices
 
 
 class NativeChecker:
@@ -105,7 +87,7 @@ class NativeChecker:
             if findings.any_fault():
                 raise BrokenError
             self._count(obs, before, running - fresh, running)
-            choices = random_choices(obs, env.spec, self._keys(env))
+            choices = random_choices(obs, env.spec, DecisionDraws(self._keys(env)))
             result = self._call("step", partial(env.step, choices))
             self._tell(result_problems(result, obs, env.spec, choices), obs, seeds)
             for b in sorted(running):
@@ -183,7 +165,7 @@ class NativeChecker:
         env = self._call("the constructor", lambda: self._make(self.copies))
         env.reset(seeds)
         for _ in range(5):
-            env.step(random_choices(env.observe(), env.spec, env.decision_keys()))
+            env.step(random_choices(env.observe(), env.spec, env.draws()))
         state = self._call("get_state", env.get_state)
         for name, array in state.items():
             if not isinstance(array, np.ndarray) or array.dtype == object:
@@ -204,7 +186,7 @@ class NativeChecker:
                 remedy = "The state must hold everything that the next steps depend on, carry included."
                 self.findings.fault("state", text, remedy)
                 return
-            choices = random_choices(mine, env.spec, env.decision_keys())
+            choices = random_choices(mine, env.spec, env.draws())
             env.step(choices)
             fresh.step(choices)
 
