@@ -1,156 +1,59 @@
-"""Environments, policies and methods of users and of other packages, by name."""
+"""Code of users by name: found in the present folder, and what is wrong with a name in one line."""
 
 import sys
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-from rl_openness.algorithms.registry import find_method, method_names
-from rl_openness.envs.registry import environment_names, environment_summary, make_environment
 from rl_openness.errors import UserError
-from rl_openness.experiments.defaults import default_experiment, run_name
-from rl_openness.experiments.keys import ConfigError
-from rl_openness.experiments.worlds import check_options, check_rule, find_rule, find_world, rule_names
-from rl_openness.experiments.yaml_files import dump_experiment, load_experiment
-from rl_openness.plugins import ENVIRONMENTS, installed
-from rl_openness.policies.card import PolicyCard, users_modules
-from rl_openness.policies.teammates import check_teammate, make_teammate
-from tests.cli.packages import install
-
-WORLDS = Path(__file__).parent / "envs" / "conformance" / "worlds.py"
+from rl_openness.plugins import find_plugin, is_plugin
 
 
-@pytest.fixture(autouse=True, scope="module")
-def pasture(tmp_path_factory):
-    """The package is there for this file alone."""
-    folder = install(tmp_path_factory.mktemp("site"), WORLDS)
-    sys.path.append(folder)
-    yield
-    sys.path.remove(folder)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "pasture"]:
-        del sys.modules[name]
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The present folder, not yet on the path where modules are looked for."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
+    return tmp_path
 
 
-def test_environments_of_other_packages_have_names():
-    assert {"herd", "lost", "wildfire"} <= set(environment_names())
-    assert environment_summary("herd") == "Sheep that come and go."
-    assert installed(ENVIRONMENTS)["herd"].package == "pasture 0.3"
-    env = make_environment("herd", 2)
-    assert env.spec.horizon == 4  # as the class says
-    assert make_environment("herd", 2, {"bridge": {"max_steps": 3}}).spec.horizon == 3
-    assert len(env.observe().present) == 2
+def test_found_in_the_present_folder_and_among_installed_modules(folder):
+    (folder / "plugin_here.py").write_text("def make():\n    return 3\n")
+    assert find_plugin("plugin_here:make")() == 3
+    assert find_plugin("os.path:join")("a", "b") == "a/b"
+
+
+def test_a_file_does_not_stand_in_for_an_installed_module(folder):
+    (folder / "colorsys.py").write_text("mine = 1\n")
+    assert callable(find_plugin("colorsys:rgb_to_hsv"))
+
+
+@pytest.mark.parametrize("name", ["a:b", "a.b_1:c", "_x:y"])
+def test_names_of_plugins(name):
+    assert is_plugin(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a:", ":b", "a:b:c", "./a:b", "a.:b", "a:b.c", "1a:b", "a b:c", "C:\\x"])
+def test_names_of_other_things(name):
+    assert not is_plugin(name)
+    with pytest.raises(UserError, match="must have the form module:attribute"):
+        find_plugin(name)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "words"),
+    ("text", "name", "words"),
     [
-        ("pasture.world:from_config", {"length": 7}, None),
-        ("pasture.world:many", {"length": 7}, None),
-        ("pasture.world:Herd", {"length": 7}, None),
-        ("pasture.world:Herd", {"size": 7}, "'size'; known: length"),
-        ("pasture.world:many", {"lenght": 7}, "unknown option 'lenght'; did you mean 'length'?"),
-        ("pasture.world:many", {"bridge": {}}, "makes its copies itself: there is nothing to bridge"),
-        ("pasture.world:not_many", {}, "so it must give an OpenVectorEnv, not a Herd"),
-        ("pasture.world:Herd", {"bridge": {"mapping": {"tasks": "x"}}}, "no entry 'x'"),
-        ("pasture.world:Herd", {"bridge": {"mapings": 1}}, "bridge.mapings: unknown key; did you mean 'mapping'?"),
-        (
-            "pasture.world:Herd",
-            {"bridge": {"mapping": {"task": "x"}}},
-            "bridge.mapping.task: unknown key; did",
-        ),
-        ("lost", {}, "'lost' of package pasture 0.3 is broken: .* No module named 'pasture.gone'"),
-        ("herb", {}, "unknown environment 'herb'; did you mean 'herd'?"),
+        ("", "plugin_none:make", "plugin_none:make: module 'plugin_none' cannot be imported: No module named"),
+        ("def hunter(): pass", "plugin_a:huntr", "module 'plugin_a' has no attribute 'huntr'; did you mean 'hunter'?"),
+        ("import not_there_x", "plugin_b:f", "cannot be imported: No module named 'not_there_x'"),
+        ("def f(:\n", "plugin_c:f", "cannot be imported: SyntaxError: "),
+        ("1 / 0", "plugin_d:f", "cannot be imported: ZeroDivisionError: division by zero"),
     ],
 )
-def test_what_can_be_made(name, options, words):
-    if words is None:
-        assert make_environment(name, 3, options).num_copies == 3
-        return
-    with pytest.raises(UserError) as error:
-        make_environment(name, 3, options)
-    text = str(error.value)
-    assert all(part.strip() in text for part in words.split(".*"))
-    assert "\n" not in text
-
-
-def test_options_name_the_key_that_is_wrong():
-    with pytest.raises(ConfigError) as error:
-        check_options("herd", {"bridge": {"mapping": {"taks": "x"}}})
-    assert error.value.path == ("options", "bridge", "mapping", "taks")
-    with pytest.raises(ConfigError) as error:
-        check_options("lost", {})
-    assert error.value.path == ("name",)
-    assert check_options("herd", {"bridge": {"max_steps": 4}}) == {"bridge": {"max_steps": 4}}
-
-
-def test_policies_of_other_packages():
-    for environment in ("herd", "wildfire", "foraging"):
-        assert find_rule(environment, "still").name == "still"
-        check_rule(environment, "still", {})
-        assert "still" not in rule_names(environment)  # plays only where it is named
-    check_teammate("foraging", "still")
-    assert make_teammate("foraging", "still").name == "still"
-    env = make_environment("foraging", 2, {"teammates": ["still", "H1"]})
-    env.reset([0, 1])
-    assert env.step(np.full(len(env.observe().present), -1)).labels is not None
-    with pytest.raises(UserError, match="unknown policy 'stil' for environment 'herd'; did you mean 'still'"):
-        find_rule("herd", "stil")
-
-
-def test_any_environment_has_two_policies():
-    assert rule_names("herd") == ["noop", "random"]
-    env = make_environment("herd", 3)
-    env.reset([4, 5, 6])
-    obs, draws = env.observe(), env.draws()
-    assert (find_rule("herd", "noop", spec=env.spec).act(obs, draws) == -1).all()
-    chosen = find_rule("herd", "random", spec=env.spec)
-    assert (chosen.act(obs, draws) == chosen.act(obs, draws)).all()
-    counts = np.bincount(np.concatenate([chosen.act(obs) for _ in range(300)]), minlength=3)
-    assert (counts > 200).all()  # 900 draws among three actions
-
-
-def test_methods_of_other_packages():
-    assert {"herding", "wrong", "plato"} <= set(method_names())
-    assert find_method("herding").defaults == {"hidden": 8}
-    assert find_method("pasture.methods:METHOD").summary == "MAPPO for sheep"
-    for name in ("wrong", "pasture.methods:WRONG"):
-        with pytest.raises(UserError, match="must be an rl_openness.algorithms.registry.Method, not 3"):
-            find_method(name)
-    with pytest.raises(UserError, match="unknown algorithm 'herdin'; did you mean 'herding'"):
-        find_method("herdin")
-
-
-def test_a_training_without_a_file():
-    keys = default_experiment("pasture.world:Herd", {"length": 7}, None)
-    assert (keys["name"], keys["algorithm"]) == ("mappo-pasture", "mappo")
-    assert keys["settings.num_envs_per_env_runner"] == 16
-    settings = load_experiment(None, [*keys.items(), "environment.options.length=7"])
-    assert settings.settings["num_envs_per_env_runner"] == 16
-    assert settings.evaluation.rules == ["noop", "random"]
-    keys = default_experiment("wildfire", {}, None)
-    assert keys["algorithm"] == "plato"
-    assert not any(key.startswith("settings") for key in keys)
-    assert run_name("my_pkg.worlds:Wörld", "pasture.methods:METHOD") == "pasture-my_pkg"
-
-
-def test_an_experiment_is_written_and_read_back(tmp_path):
-    options = {"length": 7, "bridge": {"agents": "a|b", "mapping": {"shared": [""]}}}
-    text = [("name", "x"), ("algorithm", "herding"), ("environment", {"name": "herd", "options": options})]
-    settings = load_experiment(None, text)
-    (tmp_path / "x.yaml").write_text(dump_experiment(settings))
-    again = load_experiment(tmp_path / "x.yaml")
-    assert again == settings
-    assert again.environment.options == options
-    assert again.settings["hidden"] == 8
-    world = find_world("herd", options)
-    assert world.name == "herd (length=7)"
-    assert find_world("herd", {**options, "bridge": {}}).key != world.key
-
-
-def test_what_a_saved_policy_imports():
-    env = make_environment("herd", 1)
-    card = PolicyCard("mappo", {}, env.spec, "pasture.world:Herd", {}, 0, None)
-    assert users_modules(card) == {"pasture.world": "environment"}
-    card = PolicyCard("mine.net:make", {}, env.spec, "herd", {}, 0, None)
-    assert users_modules(card) == {"mine.net": "policy"}
+def test_what_is_wrong_is_told_in_one_line(folder, text, name, words):
+    if text:
+        (folder / f"{name.partition(':')[0]}.py").write_text(text)
+    with pytest.raises(UserError) as told:
+        find_plugin(name)
+    assert words in str(told.value)
+    assert "\n" not in str(told.value)

@@ -12,9 +12,9 @@ from numba import njit
 
 from rl_openness.envs.base import NO_OP, Int, PackedObs
 from rl_openness.envs.draws import DecisionDraws
-from rl_openness.envs.foraging.rules import EAST, FLAGS, LOAD, NORTH, SOUTH, WEST
+from rl_openness.envs.foraging.rules import EAST, LOAD, NORTH, SOUTH, WEST
 from rl_openness.envs.foraging.view import AGENT_COLUMNS, TASK_COLUMNS
-from rl_openness.errors import UserError, nearest
+from rl_openness.envs.kernels import FLAGS
 from rl_openness.policies.base import KindPolicy
 
 H1, H2, H3, H4, H5, H6, H7, H8 = range(8)
@@ -224,11 +224,3 @@ def foraging_rules() -> dict[str, ForagingRule]:
     """One of each rule by name, H1 to H8."""
     rules = [ForagingRule(kind) for kind in range(len(_SUMMARIES))]
     return {rule.name: rule for rule in rules}
-
-
-def make_foraging_rule(name: str) -> ForagingRule:
-    """The rule of that name. Raises UserError, with the nearest name, for an unknown one."""
-    rules = foraging_rules()
-    if name not in rules:
-        raise UserError(f"unknown foraging rule {name!r}{nearest(name, rules)}")
-    return rules[name]

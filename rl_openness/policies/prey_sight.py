@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from rl_openness.envs.kernels import FLAGS
 from rl_openness.envs.wolfpack.prey import AHEAD, ASIDE, VIEWS, offset
-from rl_openness.envs.wolfpack.rules import FLAGS
 
 BORDERS = 3
 """Ahead, left and right: the border behind is out of sight."""

@@ -16,7 +16,8 @@ from numba import njit
 
 from rl_openness.envs.base import NO_OP, Bool, Int, PackedObs
 from rl_openness.envs.draws import POLICY, DecisionDraws, uniform
-from rl_openness.envs.wolfpack.rules import COL_STEP, DOWN, FLAGS, LEFT, NUM_ACTIONS, RIGHT, ROW_STEP, UP
+from rl_openness.envs.kernels import FLAGS
+from rl_openness.envs.wolfpack.rules import COL_STEP, DOWN, LEFT, NUM_ACTIONS, RIGHT, ROW_STEP, UP
 from rl_openness.envs.wolfpack.view import AGENT_COLUMNS, TASK_COLUMNS
 from rl_openness.errors import UserError, nearest
 from rl_openness.policies.base import KindPolicy

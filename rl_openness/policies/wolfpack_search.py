@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from rl_openness.envs.wolfpack.rules import COL_STEP, DOWN, FLAGS, LEFT, RIGHT, ROW_STEP, UP
+from rl_openness.envs.kernels import FLAGS
+from rl_openness.envs.wolfpack.rules import COL_STEP, DOWN, LEFT, RIGHT, ROW_STEP, UP
 
 _ORDER = np.array([RIGHT, LEFT, DOWN, UP])  # in which a prey's border cells are listed
 _NEVER = np.int64(1) << np.int64(40)

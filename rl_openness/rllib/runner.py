@@ -177,6 +177,9 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         ):
             log(key, count, reduce="sum")
             log(lifetime, count, reduce="lifetime_sum")
+        if self._sampler is not None and self._sampler.failures:
+            log("failed_copies_lifetime", self._sampler.failures, reduce="lifetime_sum")
+            self._sampler.failures = 0
         # Means over the last episodes, also of earlier iterations: RLlib's own window is emptied at every report.
         for name, value in means.items():
             log(

@@ -60,8 +60,7 @@ def without_heavy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("blocked")
     for name in HEAVY:
         (folder / f"{name}.py").write_text(f"raise ImportError('{name} must not be imported')\n")
-    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    return {"PYTHONPATH": os.pathsep.join([str(folder), *others])}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,17 @@ import pytest
         ("evaluate", r"nothing to evaluate: name a checkpoint, or a rule"),
         ("evaluate --policy coalitio", r"unknown rule 'coalitio'; did you mean 'coalition'\?"),
         ("evaluate --policy noop --setup 3x3/S9", r"unknown setup '3x3/S9'; did you mean '3x3/S3'\?"),
+        (
+            "evaluate --environment foraging --policy H1 --protocol reference --episodes 3",
+            r"--protocol reference and --episodes do not go together",
+        ),
+        (
+            "evaluate --environment foraging --policy H1 --protocol reference --first-seed 0",
+            r"--protocol reference and --first-seed do not go together",
+        ),
+        ("evaluate runs/there --environment foraging", r"--environment goes with --policy alone"),
+        ("evaluate --environment foraging --policy H1 --team-size 40", r"size 8 is too small: 40 players"),
+        ("evaluate --environment foraging --policy a2d", r"unknown type of teammate 'a2d' .* did you mean 'a2c'"),
         ("evaluate --policy noop --output table.txt", r"--output table.txt: must end with .parquet or .csv"),
     ],
 )

@@ -4,6 +4,14 @@ import json
 import shutil
 
 import pandas as pd
+import pytest
+
+from rl_openness.envs.registry import make_environment
+from rl_openness.evaluation.reference import play_reference
+from rl_openness.evaluation.rollout import play_episodes
+from rl_openness.policies.base import Policy
+from rl_openness.policies.teammates import make_teammate
+from tests.policies.checkpoints import save_untrained
 
 
 def lines(printed):
@@ -58,3 +66,87 @@ def test_policy_for_other_observations_is_refused(trained, rlo, tmp_path):
     done = rlo("evaluate", policy, "--setup", "3x3/S3", cwd=place, code=2)
     assert done.stderr.count("\n") == 1
     assert "was trained on 'wildfire' and cannot act in 3x3/S3: task columns " in done.stderr
+
+
+HOME = {"teammates": "foraging-exc", "team_size": 3, "slots": 5, "max_steps": 20}
+FORAGING = {**HOME, "teammates": ["H1", "H2", "H3", "H4"]}
+"""Its evaluation has the teammates of the population's test list."""
+
+
+@pytest.fixture(scope="module")
+def forager(tmp_path_factory):
+    """A folder with an untrained foraging policy `net`."""
+    folder = tmp_path_factory.mktemp("foraging")
+    save_untrained(folder / "net", "gpl", "foraging", **HOME)
+    return folder
+
+
+def returns(path, setup=None):
+    table = pd.read_csv(path)
+    return table.loc[table["setup"] == setup if setup else slice(None), "return"].tolist()
+
+
+def test_one_net_in_teams_of_other_sizes_among_the_teammates_of_tests(forager, rlo):
+    done = rlo("evaluate", "net", "--team-size", "3,5,9", "--output", "sizes.csv", cwd=forager)
+    table = pd.read_csv(forager / "sizes.csv")
+    names = [f"foraging, {size} agents, foraging-exc test, max_steps=20" for size in (3, 5, 9)]
+    assert table["setup"].unique().tolist() == names
+    assert set(table["protocol"]) == {"ours"}
+    assert "Played: 80 episodes of seeds 2500 to 2579 for each policy (protocol ours)." in done.stdout
+    for name, size in zip(names, (3, 5, 9), strict=True):
+        env = make_environment("foraging", 16, {**FORAGING, "team_size": size, "slots": max(5, size)})
+        expected = play_episodes(env, Policy.load(forager / "net"), range(2500, 2580))["return"].tolist()
+        assert returns(forager / "sizes.csv", name) == pytest.approx(expected)
+
+
+def test_named_teammates_are_those_of_tests(forager, rlo):
+    options = ("--teammates", "foraging-exc", "--episodes", 20, "--output", "test.csv")
+    rlo("evaluate", "net", "--policy", "H1", *options, cwd=forager)
+    table = pd.read_csv(forager / "test.csv")
+    assert table["setup"].unique().tolist() == ["foraging, 3 agents, foraging-exc test, max_steps=20"]
+    env = make_environment("foraging", 16, FORAGING)
+    expected = play_episodes(env, make_teammate("foraging", "H1"), range(2500, 2520))["return"].tolist()
+    assert table.loc[table["policy"] == "H1", "return"].tolist() == pytest.approx(expected)
+
+
+def test_the_papers_protocol(forager, rlo):
+    done = rlo("evaluate", "net", "--protocol", "reference", "--output", "reference.csv", cwd=forager)
+    env = make_environment("foraging", 16, FORAGING)
+    expected = play_reference(env, Policy.load(forager / "net"))["return"].tolist()
+    assert returns(forager / "reference.csv") == pytest.approx(expected)
+    assert set(pd.read_csv(forager / "reference.csv")["protocol"]) == {"reference"}
+    assert f"Played: {len(expected)} episodes of seeds 2500 to 2515 for each policy (protocol reference)" in done.stdout
+    assert "reference" in done.stdout.partition("mean, std")[0]
+
+
+def test_worlds_with_other_slots_are_other_worlds(forager, rlo):
+    save_untrained(forager / "wide", "gpl", "foraging", **HOME | {"slots": 9})
+    rlo("evaluate", "net", "wide", "--episodes", 20, "--output", "slots.csv", cwd=forager)
+    played = pd.read_csv(forager / "slots.csv").groupby("policy")["setup"].unique()
+    assert played["net"].tolist() == ["foraging, 3 agents, foraging-exc test, max_steps=20"]
+    assert played["wide"].tolist() == ["foraging, 3 agents, foraging-exc test, max_steps=20, slots=9"]
+    env = make_environment("foraging", 20, FORAGING | {"slots": 9})
+    expected = play_episodes(env, Policy.load(forager / "wide"), range(2500, 2520))["return"].tolist()
+    table = pd.read_csv(forager / "slots.csv")
+    assert table.loc[table["policy"] == "wide", "return"].tolist() == pytest.approx(expected)
+
+
+def test_who_was_trained_for_the_whole_team_is_the_learner_among_named_teammates(rlo, tmp_path):
+    save_untrained(tmp_path / "net", "mappo", "wolfpack", controlled="all", max_steps=20)
+    options = ("--episodes", 5, "--output", "out.csv")
+    assert "controlled=all" in rlo("evaluate", "net", *options, cwd=tmp_path).stdout
+    alone = returns(tmp_path / "out.csv")
+    rlo("evaluate", "net", "--teammates", "wolfpack-heuristics", *options, cwd=tmp_path)
+    env = make_environment("wolfpack", 5, {"max_steps": 20, "teammates": "wolfpack-heuristics"})
+    expected = play_episodes(env, Policy.load(tmp_path / "net"), range(2500, 2505))["return"].tolist()
+    assert returns(tmp_path / "out.csv") == pytest.approx(expected) != pytest.approx(alone)
+
+
+def test_learned_teammates_take_their_best_action_unless_told_to_explore(rlo, tmp_path):
+    options = ("--environment", "foraging", "--policy", "a2c", "--episodes", 30, "--output", "out.csv")
+    env = make_environment("foraging", 30)
+    for explore in (False, True):
+        rlo("evaluate", *options, *(["--explore"] if explore else []), cwd=tmp_path)
+        policy = make_teammate("foraging", "a2c", explore=explore)
+        expected = play_episodes(env, policy, range(2500, 2530))["return"].tolist()
+        assert returns(tmp_path / "out.csv") == pytest.approx(expected)

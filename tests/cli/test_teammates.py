@@ -1,9 +1,14 @@
 """`rl-openness teammates train`: weights and a card in a folder, and what it refuses."""
 
 import json
+import signal
+import subprocess
 
 import pandas as pd
 import pytest
+
+from tests.cli.conftest import argv, environment
+from tests.policies.checkpoints import save_untrained
 
 
 @pytest.mark.slow
@@ -75,6 +80,70 @@ def test_wrong_prey_is_told_at_once(rlo, tmp_path, without_heavy):
         done = rlo(*command, cwd=tmp_path, code=2, **without_heavy)
         assert done.stderr.count("\n") == 1
         assert words.removeprefix("environment.options.") in done.stderr
+
+
+@pytest.mark.slow
+def test_stopped_it_exits_with_130_and_leaves_nothing(tmp_path):
+    command = argv("teammates", "train", "distilled-wolfpack", "--out", "mine/new")
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    training = subprocess.Popen(command, cwd=tmp_path, env=environment(), **options)
+    while not (line := training.stdout.readline()).startswith("iteration"):
+        assert line or training.poll() is None
+    training.send_signal(signal.SIGINT)
+    printed, said = training.communicate(timeout=60)
+    assert training.returncode == 130, said
+    assert said == ""
+    assert "Stopped; nothing was kept." in printed
+    assert not (tmp_path / "mine/new").exists()
+
+
+@pytest.mark.parametrize("method", ["gpl", "mappo"])
+def test_a_teammate_that_does_not_fit_is_told_at_once(rlo, tmp_path, without_heavy, method):
+    save_untrained(tmp_path / "mate", method, "foraging")
+    (tmp_path / "wolves.yaml").write_text(WOLVES)
+    setting = ("--set", "environment.options.teammates=[greedy, ./mate]")
+    done = rlo("train", "wolves.yaml", *setting, cwd=tmp_path, code=2, **without_heavy)
+    assert done.stderr.count("\n") == 1
+    assert "environment.options.teammates: teammate './mate' was trained on foraging and cannot act here" in done.stderr
+    (tmp_path / "pop.yaml").write_text("environment: wolfpack\ntrain: [greedy, ./mate]\n")
+    options = ("--environment", "wolfpack", "--policy", "greedy", "--teammates", "pop.yaml")
+    done = rlo("evaluate", *options, cwd=tmp_path, code=2, **without_heavy)
+    assert done.stderr.count("\n") == 1
+    assert "was trained on foraging and cannot act here" in done.stderr
+
+
+MINE = """\
+from rl_openness.policies.wolfpack import WolfpackRule
+
+
+def hunter():
+    return WolfpackRule("teammate_aware")
+"""
+
+
+def test_a_function_of_a_users_on_the_command_line(rlo, tmp_path, without_heavy):
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "pop.yaml").write_text("environment: wolfpack\ntrain: [greedy]\ntest: ['mine:hunter']\n")
+    safe = {**without_heavy, "PYTHONSAFEPATH": "1"}  # as for `rl-openness`, whose path lacks the present folder
+    options = ("--environment", "wolfpack", "--policy", "greedy", "--episodes", 2, "--output", "out.csv")
+    rlo("evaluate", *options, "--teammates", "pop.yaml", cwd=tmp_path, **safe)
+    among_mine = pd.read_csv(tmp_path / "out.csv")["return"]
+    (tmp_path / "pop.yaml").write_text("environment: wolfpack\ntrain: [greedy]\ntest: [teammate_aware]\n")
+    rlo("evaluate", *options, "--teammates", "pop.yaml", cwd=tmp_path, **safe)
+    assert among_mine.tolist() == pd.read_csv(tmp_path / "out.csv")["return"].tolist()
+    (tmp_path / "pop.yaml").write_text("environment: wolfpack\ntrain: ['mine:huntr']\n")
+    done = rlo("evaluate", *options, "--teammates", "pop.yaml", cwd=tmp_path, code=2, **safe)
+    assert done.stderr.count("\n") == 1
+    assert "mine:huntr: module 'mine' has no attribute 'huntr'; did you mean 'hunter'?" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_function_of_a_users_reaches_runners_in_other_processes(rlo, tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "wolves.yaml").write_text(WOLVES)
+    settings = ("--set", "environment.options.teammates=['mine:hunter', greedy]", "--set", "run.num_env_runners=1")
+    rlo("train", "wolves.yaml", *settings, cwd=tmp_path, PYTHONSAFEPATH="1")
+    assert len(pd.read_parquet(tmp_path / "runs/wolves/episodes.parquet")) == 4
 
 
 def test_lists_name_the_prey(rlo, tmp_path, without_heavy):

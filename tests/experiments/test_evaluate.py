@@ -5,8 +5,16 @@ import pytest
 
 from rl_openness.errors import UserError
 from rl_openness.evaluation.metrics import percent_of_optimum
-from rl_openness.experiments.evaluate import draw_learning_curve, play, summary_table
-from rl_openness.experiments.worlds import find_world
+from rl_openness.experiments.evaluate import (
+    draw_learning_curve,
+    evaluation_seeds,
+    evaluation_worlds,
+    play,
+    summary_table,
+)
+from rl_openness.experiments.schema import ExperimentSettings
+from rl_openness.experiments.worlds import find_world, with_team_size
+from rl_openness.policies.teammates import read_population
 
 SEEDS = range(200, 205)
 
@@ -63,3 +71,73 @@ def test_unknown_setup_is_told():
 def test_curve_is_drawn_even_before_an_episode_has_ended(tmp_path):
     draw_learning_curve(tmp_path, find_world("wildfire", {}), {"noop": -130.0}, trained="plato")
     assert (tmp_path / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def experiment(environment, options=None, **evaluation):
+    data = {"name": "x", "algorithm": "gpl", "environment": {"name": environment, "options": options or {}}}
+    return ExperimentSettings.model_validate({**data, "evaluation": evaluation})
+
+
+def test_a_run_is_evaluated_among_the_teammates_of_tests():
+    settings = experiment("wolfpack", {"teammates": "wolfpack-exc", "max_steps": 20}, team_sizes=[2, 5])
+    worlds = evaluation_worlds(settings)
+    assert [world.options["team_size"] for world in worlds] == [2, 5]
+    assert all(world.options["split"] == "test" and "wolfpack-exc test" in world.name for world in worlds)
+    tests = dict(worlds[1].options) | {"teammates": list(read_population("wolfpack-exc").test)}
+    played, expected = (
+        play(worlds[1], ["greedy"], {}, SEEDS),
+        play(find_world("wolfpack", tests), ["greedy"], {}, SEEDS),
+    )
+    assert played["return"].tolist() == expected["return"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("environment", "sizes", "words"),
+    [
+        ("foraging", [3, 40], "evaluation.team_sizes: 40: size 8 is too small: 40 players"),
+        ("foraging", [1], "evaluation.team_sizes: 1: team_size: input should be greater than or equal to 2"),
+        ("wolfpack", [3, 99], "evaluation.team_sizes: 99: size 10 gives 100 cells"),
+    ],
+)
+def test_impossible_teams_are_told_with_the_configuration(environment, sizes, words):
+    with pytest.raises(ValueError, match=words):
+        experiment(environment, team_sizes=sizes)
+
+
+def test_a_smaller_team_starts_with_as_many_as_there_are():
+    assert with_team_size("wolfpack", {}, 2) == {"team_size": 2, "slots": 5, "start_size": 2}
+    assert with_team_size("wolfpack", {"start_size": 1}, 2) == {"team_size": 2, "slots": 5, "start_size": 1}
+    assert with_team_size("wolfpack", {}, 9) == {"team_size": 9, "slots": 9}
+    assert with_team_size("foraging", {}, 2) == {"team_size": 2, "slots": 5}
+    table = play(find_world("wolfpack", with_team_size("wolfpack", {"max_steps": 20}, 2)), ["greedy"], {}, SEEDS)
+    assert (table["agent_steps"] <= 2 * table["length"]).all()
+
+
+def test_worlds_are_the_same_by_environment_and_options():
+    def same(one, other, environment="foraging"):
+        return find_world(environment, one).key == find_world(environment, other).key
+
+    assert same({}, {"slots": 5, "team_size": 3})
+    assert same({"stay": [25, 35]}, {}, "wolfpack")
+    assert same({}, {"setup": "3x3/S3", "team_size": 3}, "wildfire")
+    for other in ({"slots": 9}, {"team_size": 2}, {"teammates": "foraging-exc"}, {"split": "test"}, {"max_food": 2}):
+        assert not same({}, other)
+        assert find_world("foraging", {}).name != find_world("foraging", other).name
+    assert find_world("foraging", {"slots": 9}).name == "foraging, 3 agents, all rules train, slots=9"
+    assert find_world("foraging", with_team_size("foraging", {}, 9)).name == "foraging, 9 agents, all rules train"
+    assert not same({}, {"controlled": "all"})
+
+
+def test_the_packages_own_protocol():
+    assert evaluation_seeds("foraging") == evaluation_seeds("wolfpack") == range(2500, 2580)
+    assert evaluation_seeds("wildfire") == range(200, 250)
+    assert evaluation_seeds("foraging", 5) == range(2500, 2505)
+    assert evaluation_seeds("foraging", first_seed=7) == range(7, 87)
+
+
+def test_tables_tell_protocols_apart():
+    world = find_world("foraging", {"teammates": "foraging-no-a2c", "max_steps": 10})
+    table = pd.concat([play(world, ["H1"], {}, SEEDS), play(world, ["H1"], {}, SEEDS, protocol="reference")])
+    summary = summary_table(table, [world])
+    assert summary["protocol"].tolist() == ["ours", "reference"]
+    assert summary["episodes"].tolist() == [len(SEEDS), len(table) - len(SEEDS)]

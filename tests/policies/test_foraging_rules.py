@@ -11,8 +11,7 @@ from rl_openness.envs.draws import DecisionDraws
 from rl_openness.envs.foraging import ForagingConfig
 from rl_openness.envs.foraging.rules import EAST, LOAD, NONE, NORTH, SLOT, SOUTH, WEST
 from rl_openness.envs.foraging.view import pack
-from rl_openness.errors import UserError
-from rl_openness.policies.foraging import ForagingRule, foraging_rules, make_foraging_rule
+from rl_openness.policies.foraging import ForagingRule, foraging_rules
 from tests.envs.foraging.golden import Json, config_of, files, load, recorded_state, transitions
 
 NAMES = [f"H{kind + 1}" for kind in range(8)]
@@ -36,7 +35,7 @@ def scene(
 def shares(name: str, obs: PackedObs, member: int, calls: int = 600) -> dict[int, float]:
     """How often one member of a one-copy scene takes each action that it ever takes."""
     many = obs.select(np.zeros(calls, dtype=np.int64))
-    choices = make_foraging_rule(name).act(many, DecisionDraws(np.arange(calls, dtype=np.uint64)))
+    choices = foraging_rules()[name].act(many, DecisionDraws(np.arange(calls, dtype=np.uint64)))
     actions, counts = np.unique(choices.reshape(calls, -1)[:, member], return_counts=True)
     return {int(action): count / calls for action, count in zip(actions, counts, strict=True)}
 
@@ -132,8 +131,6 @@ def test_members_without_a_kind_are_left_alone() -> None:
 def test_rules_by_name() -> None:
     assert list(foraging_rules()) == NAMES
     assert [rule.kind for rule in foraging_rules().values()] == list(range(8))
-    with pytest.raises(UserError, match="unknown foraging rule 'H9'; known: H1, H2"):
-        make_foraging_rule("H9")
 
 
 def decide_often(states: list[Json], config: ForagingConfig, kind: int, calls: int) -> tuple[PackedObs, np.ndarray]:

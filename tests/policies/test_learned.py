@@ -7,13 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from rl_openness.envs.base import NO_OP
 from rl_openness.envs.draws import child_seeds
 from rl_openness.envs.registry import make_environment
 from rl_openness.errors import UserError
+from rl_openness.evaluation.rollout import play_episodes
+from rl_openness.experiments.strength import FIRST_SEED
 from rl_openness.experiments.teammates import find_recipe, read_teammate_card, recipe_names, shipped_folder
 from rl_openness.policies.base import Policy
+from rl_openness.policies.network import NetworkPolicy
 from rl_openness.policies.population import Population
 from rl_openness.policies.teammates import (
     check_teammate,
@@ -78,6 +82,42 @@ def test_dqn_hunts_with_its_like() -> None:
     *_, self_play = read_teammate_card(shipped_folder("dqn-wolfpack"))["strength"]
     returns = {name: number["mean"] for name, number in self_play["return"].items()}
     assert returns["dqn"] > max(returns[name] for name in HEURISTICS)
+
+
+HERE: dict[str, tuple[str, dict, str, bool]] = {  # environment, options, name on the card, whether it samples
+    "a2c-foraging": ("foraging", {"team_size": 3, "teammates": [f"H{n}" for n in range(1, 9)]}, "a2c", True),
+    "distilled-wolfpack": ("wolfpack", {"team_size": 3, "teammates": list(HEURISTICS)}, "distilled", True),
+    "dqn-wolfpack": ("wolfpack", {"team_size": 3, "teammates": list(HEURISTICS)}, "dqn", False),
+}
+"""Where the first numbers of each card were taken."""
+
+
+def farthest_from_card(recipe: str, policy: Policy, episodes: int = 100) -> float:
+    """The largest distance of a mean over some of the card's episodes from the card's, in standard errors of both."""
+    environment, options, name, _ = HERE[recipe]
+    card = read_teammate_card(shipped_folder(recipe))
+    numbers = card["strength"][0] if "strength" in card else card
+    seeds = range(FIRST_SEED, FIRST_SEED + episodes)
+    table = play_episodes(make_environment(environment, episodes, options), policy, seeds)
+    distances = []
+    for column in ({"return", "captures"} & set(numbers)) & set(table):
+        own_error = table[column].std() / episodes**0.5
+        error = np.hypot(own_error, numbers[column][name]["standard_error"])
+        distances.append(abs(table[column].mean() - numbers[column][name]["mean"]) / error)
+    return max(distances)
+
+
+@pytest.mark.parametrize("recipe", HERE)
+def test_as_good_as_its_card_says(recipe: str) -> None:
+    """Each mean lies within four standard errors; with random weights in its place it would not."""
+    explore = HERE[recipe][3]
+    policy = Policy.load(shipped_folder(recipe), explore=explore)
+    assert farthest_from_card(recipe, policy) < 4.0
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.network.parameters():
+            parameter.copy_(torch.randn_like(parameter) / max(parameter.shape[-1], 1) ** 0.5)
+    assert farthest_from_card(recipe, NetworkPolicy("random", policy.network, explore=explore)) > 4.0
 
 
 def test_a_world_that_it_cannot_read_is_told(tmp_path: Path) -> None:

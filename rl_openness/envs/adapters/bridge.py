@@ -39,17 +39,18 @@ def bridge(
     convention: Convention = "auto",
     over: Callable[[Any], bool] | None = None,
     name: str | None = None,
+    agent_returns: bool = False,
 ) -> BridgedEnv:
     """B copies of a foreign environment.
 
     `make_env()` gives one. `mapping` says what its observations mean. `agents`: names that it may have, or a regular
     expression that further names match (None: what it declares). Episodes are truncated after `max_steps`, if given.
     `convention`: `parallel` or `rllib` where the classes do not tell. `over(env)` says when an episode has ended of a
-    `ParallelEnv` whose agents may all be away. Raises UserError, naming what is wrong, for an environment that cannot
-    be bridged.
+    `ParallelEnv` whose agents may all be away. `agent_returns` also counts what every agent earns by itself, as a
+    metric for each name. Raises UserError, naming what is wrong, for an environment that cannot be bridged.
     """
     probe = make_foreign(make_env(), convention, over)
-    label = name or type(probe.env).__name__
+    label = name or probe.label
     reader = Reader(mapping or ObservationMapping(), _declared(probe, agents, label))
     pattern = agents if isinstance(agents, str) else None
 
@@ -61,7 +62,7 @@ def bridge(
         for index in range(operator.index(num_copies))
     ]
     copies[0].adopt(probe)
-    return BridgedEnv(copies, reader, label, max_steps)
+    return BridgedEnv(copies, reader, label, max_steps, agent_returns=agent_returns)
 
 
 def _declared(foreign: Foreign, agents: str | Sequence[str] | None, label: str) -> dict[Any, Any]:
@@ -81,7 +82,9 @@ class BridgedEnv(OpenVectorEnv):
     names it in `failed`; otherwise `EnvironmentFailedError` is raised.
     """
 
-    def __init__(self, copies: list[Copy], reader: Reader, label: str, max_steps: int | None) -> None:
+    def __init__(
+        self, copies: list[Copy], reader: Reader, label: str, max_steps: int | None, *, agent_returns: bool = False
+    ) -> None:
         if not copies:
             raise UserError("num_copies must be at least 1")
         self.spec = EnvSpec(
@@ -93,7 +96,7 @@ class BridgedEnv(OpenVectorEnv):
             horizon=max_steps,
         )
         self.num_copies = len(copies)
-        self._copies = copies
+        self._copies, self._reader, self._agent_returns = copies, reader, agent_returns
         self._seed = child_seeds(0, count=len(copies))
         self._episode = np.full(len(copies), -1, dtype=np.int64)
         self._obs: PackedObs | None = None
@@ -181,7 +184,7 @@ class BridgedEnv(OpenVectorEnv):
         ended = np.array([b for b, p in enumerate(played) if p is not None and p.final is not None], dtype=np.int64)
         team, own = np.zeros(self.num_copies), np.zeros(len(obs.present))
         terminated, truncated = np.zeros((2, self.num_copies), dtype=np.bool_)
-        events = {name: np.zeros(self.num_copies, dtype=np.int64) for name in EVENTS}
+        events: dict[str, Any] = {name: np.zeros(self.num_copies, dtype=np.int64) for name in EVENTS}
         for b, each in enumerate(played):
             if each is None:
                 terminated[b] = True  # nothing after it counts for what was before
@@ -191,6 +194,10 @@ class BridgedEnv(OpenVectorEnv):
             terminated[b], truncated[b] = each.final is not None and not each.cut, each.cut
             for name, count in each.events.items():
                 events[name][b] = count
+        if self._agent_returns:
+            for agent in self._reader.kind_of:
+                earned = [each.by_name.get(agent, 0.0) if each is not None else 0.0 for each in played]
+                events[f"return_of_{agent}"] = np.array(earned)
         finals = [each.final for each in played if each is not None and each.final is not None]
         return StepResult(
             team_reward=team,

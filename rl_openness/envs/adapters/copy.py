@@ -49,8 +49,10 @@ class Played:
 
     rewards: NDArray[np.float64]
     """[members before the step] what each earned,"""
+    by_name: dict[Name, float]
+    """and all agents, members or not,"""
     team: float
-    """and what all agents earned together, members or not."""
+    """and these together."""
     events: dict[str, int]
     final: list[Member] | None = None
     """Members at the end of the episode, if it has ended: those whose values go on after a cut."""
@@ -116,6 +118,7 @@ class Copy:
         last = self._with_cut(moment, were)
         return Played(
             rewards=np.array([rewards.get(member.name, 0.0) for member in before], dtype=np.float64),
+            by_name=rewards,
             team=sum(rewards.values()),
             events={**events, LEAVES: 0 if ended else events[LEAVES], WITHOUT_ACTION: without},
             final=last if ended else None,

@@ -51,6 +51,13 @@ class Foreign(ABC):
     def __init__(self, env: Any) -> None:
         self.env = env
 
+    @property
+    def label(self) -> str:
+        """What messages call it: the name in its metadata, which PettingZoo's have, or its class."""
+        metadata = getattr(self.env, "metadata", None)
+        name = metadata.get("name") if isinstance(metadata, Mapping) else None
+        return str(name or type(self.env).__name__)
+
     @abstractmethod
     def reset(self, seed: int) -> Moment:
         """Begin an episode."""

@@ -29,6 +29,8 @@ class BridgeOptions(BaseModel):
     """Steps after which an episode is truncated; null = it ends by itself."""
     convention: Convention = "auto"
     """`parallel` (PettingZoo) or `rllib`, where its class does not tell."""
+    agent_returns: bool = False
+    """Also count what every agent earns by itself, as a metric for each name."""
 
     def bridged(self, make: Callable[[], Any], num_copies: int, name: str) -> BridgedEnv:
         """Copies of what `make()` gives."""
@@ -40,6 +42,7 @@ class BridgeOptions(BaseModel):
             max_steps=self.max_steps,
             convention=self.convention,
             name=name,
+            agent_returns=self.agent_returns,
         )
 
 

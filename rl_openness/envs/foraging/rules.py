@@ -8,13 +8,13 @@ One function is one rule and loops over the copies itself, as in Wildfire. Whoev
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-FLAGS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+from rl_openness.envs.kernels import FLAGS
 
 NONE, NORTH, SOUTH, WEST, EAST, LOAD = range(6)
 NUM_ACTIONS = 6
@@ -75,26 +75,6 @@ def copy_row(table, b, source, target):
     """Row `source` of table b over row `target` (as a loop: an assignment of slices takes Numba seconds to compile)."""
     for column in range(table.shape[2]):
         table[b, target, column] = table[b, source, column]
-
-
-@njit(**FLAGS)
-def first_illegal(controlled, choices):
-    """Row of the first choice that is none (-1..5 for controlled members, -1 for others); -1 if all are legal."""
-    for m in range(len(choices)):
-        if choices[m] < -1 or choices[m] > (LOAD if controlled[m] else -1):
-            return m
-    return -1
-
-
-@njit(**FLAGS)
-def merge_choices(controlled, choices, others, labels):
-    """Fill `labels` [M] with what each member chose, no-op as `NONE`; return the row of an illegal one, or -1."""
-    for m in range(len(labels)):
-        choice = choices[m] if controlled[m] else others[m]
-        if choice < -1 or choice > LOAD:
-            return m
-        labels[m] = max(choice, NONE)
-    return -1
 
 
 @njit(**FLAGS)

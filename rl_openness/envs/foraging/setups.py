@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ValidationError
-
 from rl_openness.envs.base import Teammates
 from rl_openness.envs.foraging.config import ForagingConfig
-from rl_openness.envs.foraging.env import AtEnd, ForagingEnv
-from rl_openness.errors import UserError, nearest
+from rl_openness.envs.foraging.env import ForagingEnv
+from rl_openness.envs.team_env import AtEnd, checked_config
 
 
 def foraging_config(**fields: Any) -> ForagingConfig:
     """The published world with some fields changed. Raises UserError naming the field that is wrong."""
-    try:
-        return ForagingConfig.model_validate(fields)
-    except ValidationError as error:
-        problem = error.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        raise UserError(f"foraging has no field {where!r}{nearest(where, ForagingConfig.model_fields)}")
-    message = problem["msg"].removeprefix("Value error, ")
-    raise UserError(f"foraging field {where!r}: {message}" if where else f"foraging: {message}")
+    return checked_config(ForagingConfig, "foraging", fields)
 
 
 def make_foraging(

@@ -14,7 +14,6 @@ from numba import njit
 from rl_openness.envs.draws import step_key, uniform
 from rl_openness.envs.foraging.rules import (
     COL,
-    FLAGS,
     ID,
     JOINS,
     LEAVES,
@@ -25,6 +24,7 @@ from rl_openness.envs.foraging.rules import (
     TYPE,
     copy_row,
 )
+from rl_openness.envs.kernels import FLAGS
 
 # Streams of random numbers (see `envs.draws`); the index is a slot, or a food for the last two.
 _WHO, _TYPE, _CELL, _LEVEL, _SPAN = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4), np.uint64(5)

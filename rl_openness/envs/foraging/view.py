@@ -13,7 +13,6 @@ from rl_openness.envs.foraging.config import ForagingConfig
 from rl_openness.envs.foraging.rules import (
     COL,
     EAST,
-    FLAGS,
     ID,
     LEVEL,
     LOAD,
@@ -25,6 +24,7 @@ from rl_openness.envs.foraging.rules import (
     SOUTH,
     WEST,
 )
+from rl_openness.envs.kernels import FLAGS
 from rl_openness.envs.ragged import pointer
 
 AGENT_COLUMNS = ("row", "col", "level", "slot", "type")

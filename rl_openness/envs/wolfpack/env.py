@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import ValidationError
+from numpy.typing import ArrayLike, NDArray
 
-from rl_openness.envs.base import Int, OpenVectorEnv, PackedObs, StepResult, Teammates, whole_numbers
-from rl_openness.envs.draws import DecisionDraws, Keys, child_seeds, step_keys
-from rl_openness.envs.state import begin_episodes, restore
+from rl_openness.envs.base import Int, PackedObs, Teammates, whole_numbers
+from rl_openness.envs.draws import Keys, child_seeds, step_keys
+from rl_openness.envs.state import begin_episodes
+from rl_openness.envs.team_env import AtEnd, Played, Remembers, TeamEnv, checked_config
 from rl_openness.envs.wolfpack.config import WolfpackConfig
 from rl_openness.envs.wolfpack.prey import WEIGHTS, PreyPolicy, PreyView, WeightedPrey
 from rl_openness.envs.wolfpack.rules import (
@@ -24,8 +24,6 @@ from rl_openness.envs.wolfpack.rules import (
     draw_revivals,
     measure,
     move,
-    read_choices,
-    read_teammates,
     revive,
 )
 from rl_openness.envs.wolfpack.state import empty_state, state_limits
@@ -40,8 +38,6 @@ from rl_openness.envs.wolfpack.team import (
 )
 from rl_openness.envs.wolfpack.view import pack, wolfpack_spec
 from rl_openness.errors import UserError, nearest
-
-AtEnd = Literal["reset", "stop"]
 
 
 def compile_rules(config: WolfpackConfig, num_types: int = 0) -> Rules:
@@ -67,13 +63,15 @@ def compile_rules(config: WolfpackConfig, num_types: int = 0) -> Rules:
     )
 
 
-class WolfpackEnv(OpenVectorEnv):
+class WolfpackEnv(TeamEnv):
     """B copies of one Wolfpack world.
 
-    `teammates` decide for all members but the learner and are asked once per step for all copies; they are needed
-    unless the config says `controlled` all. `prey` decides for the prey (None: the config's, a built-in one). `at_end`:
-    `reset` starts ended copies anew at once, `stop` makes stepping an ended copy an error.
+    Actions are up, right, down, left, stay (0 to 4); `NO_OP` is staying, too. `prey` decides for the prey (None: the
+    config's, a built-in one). Teammates and `at_end`: see `TeamEnv`.
     """
+
+    EVENTS = EVENTS
+    NO_OP_ACTION = STAY, "stay"
 
     def __init__(
         self,
@@ -84,29 +82,14 @@ class WolfpackEnv(OpenVectorEnv):
         prey: PreyPolicy | None = None,
         at_end: AtEnd = "reset",
     ) -> None:
-        if np.ndim(num_copies) or whole_numbers(num_copies, "num_copies") < 1:
-            raise UserError(f"num_copies must be a whole number of at least 1, not {num_copies!r}")
-        if at_end not in get_args(AtEnd):
-            raise UserError(f"at_end must be one of {', '.join(get_args(AtEnd))}, not {at_end!r}")
-        if (teammates is None) != (config.controlled == "all"):
-            raise UserError(
-                "wolfpack with controlled = 'first' needs teammates, who decide for everyone but the learner"
-                if teammates is None
-                else "wolfpack with controlled = 'all' takes no teammates: the caller decides for everyone"
-            )
+        super().__init__(wolfpack_spec(config), num_copies, teammates, controlled=config.controlled, at_end=at_end)
         if prey is None and config.prey not in WEIGHTS:
             raise UserError(f"wolfpack has no built-in prey {config.prey!r}{nearest(config.prey, WEIGHTS)}")
         self.config = config
-        self.spec = wolfpack_spec(config)
-        self.num_copies = num_copies
-        self.at_end = at_end
-        self.teammates = teammates
         self.prey: PreyPolicy = prey or WeightedPrey(num_copies, config.num_prey, config.prey)
-        self._rules = compile_rules(config, teammates.num_types if teammates is not None else 0)
+        self._rules = compile_rules(config, self.num_types)
         self._state = empty_state(config, num_copies)
-        self._all = np.arange(num_copies, dtype=np.int64)
         self._newcomers = no_newcomers(num_copies, config.team_size)
-        self._obs: PackedObs | None = None
         self.reset(child_seeds(0, count=num_copies))
 
     def reset(self, seeds: Int | Sequence[int] | None = None, copies: Int | None = None) -> None:
@@ -118,58 +101,20 @@ class WolfpackEnv(OpenVectorEnv):
             start(self._rules, state, keys, rows, self._newcomers)
         self._obs = None
 
-    def observe(self) -> PackedObs:
-        """The observation of all copies now."""
-        if self._obs is None:
-            self._obs = pack(self._rules, self._state, self._all)
-        return self._obs
+    def _pack(self, copies: Int) -> PackedObs:
+        return pack(self._rules, self._state, copies)
 
     def decision_keys(self) -> Keys:
         """uint64 [B] keys of the current step."""
         return step_keys(self._state.seed, self._state.episode, self._state.step)
 
-    def step(self, choices: Int) -> StepResult:
-        """See `OpenVectorEnv.step`. Actions are up, right, down, left, stay (0 to 4); `NO_OP` is staying, too."""
-        obs = self.observe()
-        choices = whole_numbers(choices, "choices")
-        if choices.shape != obs.present.shape:
-            raise ValueError(f"step needs {len(obs.present)} choices, one per member, got shape {choices.shape}")
-        if self.at_end == "stop" and (self._state.step >= self.config.max_steps).any():
-            ended = int(np.flatnonzero(self._state.step >= self.config.max_steps)[0])
-            raise ValueError(f"copy {ended} has ended: reset it before the next step")
-        keys = self.decision_keys()
-        members = np.arange(self._state.row.shape[1]) < self._state.members[:, None]
-        moves = self._decide(obs, choices, keys)
-        labels = moves[members]
+    def _play(self, obs: PackedObs, labels: Int) -> Played:
+        """In the specification's order, with the environment's own draws."""
+        rules, state, keys = self._rules, self._state, self.decision_keys()
+        members = np.arange(state.row.shape[1]) < state.members[:, None]
+        moves = np.full(state.row.shape, STAY, dtype=np.int64)
+        moves[members] = labels
         out = Outcome(np.zeros(moves.shape), np.zeros((len(EVENTS), self.num_copies), dtype=np.int64))
-        with np.errstate(over="ignore"):
-            self._play(moves, keys, out)
-        return self._result(out.reward[members], labels, out)
-
-    def _decide(self, obs: PackedObs, choices: Int, keys: Keys) -> Int:
-        """Actions [B, N] of all members; raises ValueError before anyone has been asked if a choice is not legal."""
-        moves = np.full(self._state.row.shape, STAY, dtype=np.int64)
-        all_controlled = self._rules.all_controlled
-        copy, agent = read_choices(self._state.members, choices, all_controlled, moves)
-        if copy >= 0:
-            legal = "0 to 4 or -1 (stay)" if agent == 0 or all_controlled else "-1 only, its own policy decides for it"
-            raise ValueError(self._illegal(copy, agent, choices, legal))
-        if self.teammates is not None:
-            acts = whole_numbers(self.teammates.act(obs, DecisionDraws(keys)), "the teammates' actions")
-            if acts.shape != choices.shape:
-                raise ValueError(f"the teammates must give {len(choices)} actions, one per member, not {acts.shape}")
-            copy, agent = read_teammates(self._state.members, acts, moves)
-            if copy >= 0:
-                raise ValueError("teammates: " + self._illegal(copy, agent, acts, "0 to 4 or -1 (stay)"))
-        return moves
-
-    def _illegal(self, copy: int, agent: int, choices: Int, legal: str) -> str:
-        choice = int(choices[int(self._state.members[:copy].sum()) + agent])
-        return f"copy {copy}, agent {agent}: choice {choice} is not legal; legal: {legal}"
-
-    def _play(self, moves: Int, keys: Keys, out: Outcome) -> None:
-        """One step of every copy, in the specification's order, with the environment's own draws."""
-        rules, state = self._rules, self._state
         prey_actions = whole_numbers(self.prey.act(self._prey_view(), keys), "the prey's actions")
         if prey_actions.shape != state.alive.shape:
             raise ValueError(f"the prey must give actions of shape {state.alive.shape}, not {prey_actions.shape}")
@@ -189,7 +134,13 @@ class WolfpackEnv(OpenVectorEnv):
         draw_joiners(rules, state, keys, self._newcomers)
         join(rules, state, self._newcomers, out)
         state.step[:] += 1
-        self._obs = None
+        return Played(
+            team_reward=out.reward.sum(axis=1) if rules.all_controlled else out.reward[:, 0].copy(),
+            agent_reward=out.reward[members],
+            terminated=np.zeros(self.num_copies, dtype=np.bool_),
+            truncated=self._ended(),
+            events=out.events,
+        )
 
     def _prey_view(self) -> PreyView:
         state = self._state
@@ -205,51 +156,15 @@ class WolfpackEnv(OpenVectorEnv):
             state.alive,
         )
 
-    def _result(self, reward: NDArray[np.float64], labels: Int, out: Outcome) -> StepResult:
-        truncated = self._state.step >= self.config.max_steps
-        ended = np.flatnonzero(truncated)
-        final_obs = None
-        if len(ended):
-            final_obs = pack(self._rules, self._state, ended)
-            if self.at_end == "reset":
-                self.reset(copies=ended)
-        return StepResult(
-            team_reward=out.reward.sum(axis=1) if self._rules.all_controlled else out.reward[:, 0].copy(),
-            agent_reward=reward,
-            terminated=np.zeros(self.num_copies, dtype=np.bool_),
-            truncated=truncated,
-            ended=ended,
-            final_obs=final_obs,
-            labels=labels,
-            events={name: out.events[i] for i, name in enumerate(EVENTS)},
-        )
+    def _ended(self) -> NDArray[np.bool_]:
+        done: NDArray[np.bool_] = self._state.step >= self.config.max_steps
+        return done
 
-    def get_state(self) -> dict[str, NDArray[Any]]:
-        """Copies of all state arrays; the memories of teammates and prey under `teammates.` and `prey.`."""
-        state = {name: array.copy() for name, array in self._state._asdict().items()}
-        for prefix, policy in self._deciders():
-            state |= {prefix + name: array for name, array in policy.get_state().items()}
-        return state
+    def _limits(self) -> Mapping[str, tuple[ArrayLike, ArrayLike]]:
+        return state_limits(self.config, self.num_types)
 
-    def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Inverse of `get_state`; nothing changes if anything does not fit."""
-        before = self.get_state()
-        try:
-            self._take(state)
-        except ValueError:
-            self._take(before)
-            raise
-
-    def _take(self, state: Mapping[str, NDArray[Any]]) -> None:
-        restore(self._state._asdict(), state, state_limits(self.config, self._rules.num_types))
-        for prefix, policy in self._deciders():
-            own = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
-            policy.set_state(own)
-        self._obs = None
-
-    def _deciders(self) -> list[tuple[str, Teammates | PreyPolicy]]:
-        teammates = [] if self.teammates is None else [("teammates.", self.teammates)]
-        return [*teammates, ("prey.", self.prey)]
+    def _deciders(self) -> list[tuple[str, Remembers]]:
+        return [*super()._deciders(), ("prey.", self.prey)]
 
 
 def make_wolfpack(
@@ -266,12 +181,4 @@ def make_wolfpack(
 
 def wolfpack_config(fields: Mapping[str, Any]) -> WolfpackConfig:
     """A config of these fields. Raises UserError naming the one that is wrong."""
-    try:
-        return WolfpackConfig.model_validate(fields)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
-            raise UserError(f"wolfpack has no field {where!r}{nearest(where, WolfpackConfig.model_fields)}") from None
-        message = problem["msg"].removeprefix("Value error, ")
-        raise UserError(f"wolfpack field {where!r}: {message}" if where else f"wolfpack: {message}") from None
+    return checked_config(WolfpackConfig, "wolfpack", fields)

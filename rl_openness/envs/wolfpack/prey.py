@@ -17,10 +17,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from rl_openness.envs.draws import Keys, mix, uniform
+from rl_openness.envs.kernels import FLAGS
 from rl_openness.envs.state import BIG, restore
 from rl_openness.envs.wolfpack.rules import (
     COL_STEP,
-    FLAGS,
     NUM_PREY_ACTIONS,
     PREY,
     ROW_STEP,

@@ -8,13 +8,14 @@ into arrays, which the rules take: recorded outcomes can stand in their place. C
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from rl_openness.envs.draws import uniform
+from rl_openness.envs.kernels import FLAGS
 
 EVENTS = ("captures", "close_penalties", "joins", "leaves")
 CAPTURES, CLOSE_PENALTIES, JOINS, LEAVES = range(4)
@@ -28,7 +29,6 @@ COL_STEP = np.array([0, 1, 0, -1, 0])
 # Streams of the environment's random numbers (see `envs.draws`).
 START, START_TRAITS, REVIVE, PREY, LEAVE, JOIN, TRAITS, ABSENCE = (np.uint64(stream) for stream in range(1, 9))
 
-FLAGS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
 
 Ints = NDArray[np.int64]
 
@@ -86,35 +86,6 @@ class Outcome(NamedTuple):
 
     reward: NDArray[np.float64]  # [B, N], by place in the list before anyone left
     events: Ints  # [len(EVENTS), B]
-
-
-@njit(**FLAGS)
-def read_choices(count, choices, all_controlled, moves):
-    """Fill `moves` [B, N] of controlled members from the caller's `choices` [M]; return (copy, agent) of a bad one."""
-    m = 0
-    for b in range(len(count)):
-        for i in range(count[b]):
-            own = all_controlled or i == 0
-            if choices[m] < -1 or choices[m] > (STAY if own else -1):
-                return b, i
-            if own:
-                moves[b, i] = STAY if choices[m] == -1 else choices[m]
-            m += 1
-    return -1, -1
-
-
-@njit(**FLAGS)
-def read_teammates(count, actions, moves):
-    """The same for the members that are not controlled, from their own `actions` [M]."""
-    m = 0
-    for b in range(len(count)):
-        for i in range(count[b]):
-            if i > 0:
-                if actions[m] < -1 or actions[m] > STAY:
-                    return b, i
-                moves[b, i] = STAY if actions[m] == -1 else actions[m]
-            m += 1
-    return -1, -1
 
 
 @njit(**FLAGS)

@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from rl_openness.envs.draws import uniform
+from rl_openness.envs.kernels import FLAGS
 from rl_openness.envs.wolfpack.rules import (
     ABSENCE,
-    FLAGS,
     JOIN,
     JOINS,
     LEAVE,
@@ -220,8 +219,3 @@ def start(rules, state, keys, copies, newcomers):
         for j in range(state.absent[b]):
             u = uniform(key, ABSENCE, np.uint64(state.row.shape[1] + j))
             state.back[b, j] = _between(u, rules.absence_low, rules.absence_high)
-
-
-def no_one(copies: int, most: int) -> NDArray[np.bool_]:
-    """A mask [B, N] of nobody."""
-    return np.zeros((copies, most), dtype=np.bool_)

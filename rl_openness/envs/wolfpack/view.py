@@ -11,9 +11,10 @@ import numpy as np
 from numba import njit
 
 from rl_openness.envs.base import Column, EnvSpec, Int, PackedObs
+from rl_openness.envs.kernels import FLAGS
 from rl_openness.envs.ragged import pointer
 from rl_openness.envs.wolfpack.config import WolfpackConfig
-from rl_openness.envs.wolfpack.rules import FLAGS, NUM_ACTIONS, Rules, State
+from rl_openness.envs.wolfpack.rules import NUM_ACTIONS, Rules, State
 
 AGENT_COLUMNS = ("row", "col", "type", "radius", "threshold", "size")
 """`radius` and `threshold` are traits of the Waiting types; `size` is the grid's, for rules that must know its edge."""

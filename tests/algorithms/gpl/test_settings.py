@@ -52,6 +52,12 @@ def test_epsilon_is_the_authors() -> None:
         {"reward_shift": -1.0},
         {"pair_factor": "node", "pair_comp": "avg"},
         {"unknown": 1},
+        {"rank": True},
+        {"gamma": True},
+        {"lr": True},
+        {"update_every": True},
+        {"grad_clip": True},
+        {"epsilon": False},
     ],
 )
 def test_what_settings_refuse(wrong: dict[str, object]) -> None:

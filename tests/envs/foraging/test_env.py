@@ -108,6 +108,18 @@ def test_the_state_holds_the_teammates_memory() -> None:
         env.set_state({**state, "span": state["span"] + 0.5})
 
 
+def test_a_memory_that_does_not_fit_changes_nothing_else() -> None:
+    env = make_foraging(4, teammates=Remembering(), team_size=5)
+    start = env.get_state()
+    for _ in play(env, 3):
+        pass
+    before = env.get_state()
+    with pytest.raises(KeyError):
+        env.set_state({name: array for name, array in start.items() if name != "teammates.age"})
+    for name, array in env.get_state().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
 def test_memory_follows_each_agent() -> None:
     """`Remembering` plays its age in steps: every teammate's label tells for how long it has been in the team."""
     env = make_foraging(6, teammates=Remembering(), team_size=5)

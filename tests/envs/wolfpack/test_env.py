@@ -148,6 +148,19 @@ def test_get_state_is_a_copy_and_set_state_checks_it() -> None:
     assert env.get_state()["step"].tolist() == [1, 1]
 
 
+def test_a_memory_that_does_not_fit_changes_nothing_else() -> None:
+    env = make_wolfpack(2, teammates=Remembering())
+    start = env.get_state()
+    for _ in range(3):
+        env.step(np.full(len(env.observe().present), NO_OP))
+    before = env.get_state()
+    for name in ("teammates.age", "prey.memory"):
+        with pytest.raises((KeyError, ValueError)):
+            env.set_state({each: array for each, array in start.items() if each != name})
+        for each, array in env.get_state().items():
+            np.testing.assert_array_equal(array, before[each])
+
+
 def test_reset_goes_on_to_the_next_episode_unless_seeded() -> None:
     env = make(3)
     env.reset([7, 8, 9])
@@ -325,13 +338,13 @@ def illegal(env: WolfpackEnv, choices: list[int], message: str) -> None:
 
 def test_illegal_choices_change_nothing() -> None:
     env = make_wolfpack(2, teammates=Remembering())
-    illegal(env, [0, -1, -1, 5, -1, -1], r"copy 1, agent 0: choice 5 is not legal; legal: 0 to 4 or -1 \(stay\)")
+    illegal(env, [0, -1, -1, 5, -1, -1], r"copy 1, agent 0: choice 5 is not legal; legal: -1 \(stay\) to 4")
     illegal(env, [0, -1, -1, -2, -1, -1], "copy 1, agent 0: choice -2 is not legal")
     illegal(env, [0, -1, 3, 0, -1, -1], "copy 0, agent 2: choice 3 is not legal; legal: -1 only")
     illegal(env, [0.5] * 6, "choices must be whole numbers")  # type: ignore[list-item]
     illegal(env, [0, -1], r"step needs 6 choices, one per member, got shape \(2,\)")
     everyone = make_wolfpack(1, controlled="all")
-    illegal(everyone, [0, 4, 7], r"copy 0, agent 2: choice 7 is not legal; legal: 0 to 4 or -1 \(stay\)")
+    illegal(everyone, [0, 4, 7], r"copy 0, agent 2: choice 7 is not legal; legal: -1 \(stay\) to 4")
     assert everyone.step(np.array([0, -1, 2])).labels.tolist() == [0, 4, 2]  # type: ignore[union-attr]
 
 
@@ -344,9 +357,9 @@ def test_teammates_actions_are_checked() -> None:
 
     mates = Wrong()
     env = make_wolfpack(1, teammates=mates)
-    illegal(env, [0, -1, -1], "teammates: copy 0, agent 2: choice 9 is not legal; legal: 0 to 4")
+    illegal(env, [0, -1, -1], r"copy 0, agent 2: its teammate policy chose 9; legal: -1 \(stay\) to 4")
     mates.answer = np.array([0, 0])
-    illegal(env, [0, -1, -1], r"the teammates must give 3 actions, one per member, not \(2,\)")
+    illegal(env, [0, -1, -1], r"teammates must give 3 actions, one per member, got \(2,\)")
     mates.answer = np.array([9, 1, -1])  # the learner's is not read
     assert env.step(np.array([2, -1, -1])).labels.tolist() == [2, 1, 4]  # type: ignore[union-attr]
 
@@ -361,7 +374,7 @@ def test_teammates_actions_are_checked() -> None:
         ({"stay": (5, 4)}, r"wolfpack: stay must be \(shortest, longest\), found \(5, 4\)"),
         ({"team_sise": 5}, "wolfpack has no field 'team_sise'; did you mean 'team_size'"),
         ({"join_probability": 1.5}, "wolfpack field 'join_probability'"),
-        ({}, "controlled = 'first' needs teammates"),
+        ({}, "needs teammates"),
     ],
 )
 def test_errors_name_the_field(fields: dict[str, Any], message: str) -> None:
@@ -370,7 +383,7 @@ def test_errors_name_the_field(fields: dict[str, Any], message: str) -> None:
 
 
 def test_further_errors() -> None:
-    with pytest.raises(UserError, match="controlled = 'all' takes no teammates"):
+    with pytest.raises(UserError, match="asks no teammates"):
         make_wolfpack(1, teammates=Remembering(), controlled="all")
     with pytest.raises(UserError, match="num_copies must be a whole number of at least 1, not 0"):
         make_wolfpack(0, controlled="all")
