@@ -76,7 +76,8 @@ def told(finding: Finding) -> str:
     also = f", also for {', '.join(repr(name) for name in finding.also)}" if finding.also else ""
     times = f" ({finding.times} times{also})" if finding.times > 1 else ""
     where = ", ".join(place) or "whole environment"
-    return f"{finding.severity}: {where}: {finding.text}{times}. {finding.remedy}"
+    ending = "" if not times and finding.text.endswith("?") else "."
+    return f"{finding.severity}: {where}: {finding.text}{times}{ending} {finding.remedy}"
 
 
 def result_line(report: Report) -> str:
