@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
+from rl_openness.cli.check import check
 from rl_openness.cli.evaluate import evaluate
 from rl_openness.cli.listing import listing
+from rl_openness.cli.new import new
 from rl_openness.cli.teammates import teammates
 from rl_openness.cli.train import train
 from rl_openness.errors import RunFailedError, UserError
@@ -25,6 +27,8 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command()(evaluate)
+app.command()(check)
+app.add_typer(new, name="new")
 app.add_typer(teammates, name="teammates")
 app.add_typer(listing, name="list")
 

@@ -143,9 +143,10 @@ class RllibForeign(Foreign):
     def step(self, actions: Mapping[Name, Any]) -> Moment:
         """See `Foreign.step`."""
         observations, rewards, terminateds, truncateds, _ = self.env.step(dict(actions))
-        if ALL not in terminateds or ALL not in truncateds:
-            raise ConventionError(f"RLlib's environments return {ALL!r} in terminateds and truncateds at every step")
-        ended, cut = bool(terminateds[ALL]), bool(truncateds[ALL])
+        if ALL not in terminateds:
+            raise ConventionError(f"RLlib's environments return {ALL!r} in terminateds at every step")
+        # Without it in truncateds RLlib's own runners go on, too: several of RLlib's examples return {}.
+        ended, cut = bool(terminateds[ALL]), bool(truncateds.get(ALL, False))
         terminated = frozenset(name for name, flag in terminateds.items() if flag and name != ALL)
         truncated = frozenset(name for name, flag in truncateds.items() if flag and name != ALL) - terminated
         if cut and not ended:  # everyone is cut who did not end by itself, away or not

@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces.utils import flatdim, flatten
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from rl_openness.envs.base import Bool, Column, Float
 from rl_openness.errors import UserError, nearest
@@ -23,12 +24,13 @@ MAX_ACTIONS = 4096
 """Largest fixed set that a MultiDiscrete space is turned into."""
 
 
-@dataclass(frozen=True)
-class ObservationMapping:
+class ObservationMapping(BaseModel):
     """Which entries of a `Dict` observation mean what; nested entries are named with dots.
 
     With `tasks`, agents choose among tasks (PLATO); without, they have a fixed set of actions (MAPPO).
     """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     own: tuple[str, ...] | None = None
     """Entries of an agent's own row that only it sees; None = all that are named nowhere else here."""
@@ -42,9 +44,9 @@ class ObservationMapping:
     """[T] which of these rows are tasks; None = those that are not all 0."""
     pairs: str | None = None
     """[T, g] what an agent sees of each task that others do not, e.g. offsets."""
-    first_task_action: int = 1
+    first_task_action: int = Field(1, ge=0)
     """The action for the first task; the j-th task has the action `first_task_action` + j."""
-    noop: int = 0
+    noop: int = Field(0, ge=0)
     """The action of who does nothing (or, of a fixed set, has no action that does something)."""
 
     def named(self) -> set[str]:
