@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_openness.envs.adapters.foreign import ALL, Convention, Foreign, Name, make_foreign
+from rl_openness.envs.conformance.apart import whom_it_answers
 from rl_openness.envs.conformance.findings import Findings
 from rl_openness.envs.conformance.rules import Episode, ParallelRules, Raw, RllibRules, Rules
 from rl_openness.envs.conformance.values import action_outside, mask_of, misfit, random_action, same
@@ -50,6 +51,7 @@ class ForeignChecker:
         self.convention = self._rules.foreign.convention
         self._spaces: dict[Name, Spaces] = {}
         self._bad_spaces: set[Name] = set()
+        self._stepped_after_end = False
 
     def _new(self) -> Rules:
         foreign: Foreign = make_foreign(self._make(), self._wanted)
@@ -240,15 +242,17 @@ class ForeignChecker:
     # -- whole episodes ------------------------------------------------------------------------------------------
 
     def _check_after_end(self, rules: Rules) -> None:
-        """A step after the end: an error, or nobody's observations."""
-        try:
-            answer = rules.foreign.env.step({})
-        except Exception:  # noqa: BLE001 - whatever it raises is fine
+        """A step after the end, once: an error, or nobody's observations."""
+        if self._stepped_after_end:
             return
-        if isinstance(answer, tuple) and answer and isinstance(answer[0], Mapping) and answer[0]:
-            name = next(iter(answer[0]))
+        self._stepped_after_end = True
+        name, crash = whom_it_answers(lambda: rules.foreign.env.step({}))
+        remedy = "Return empty dicts after the end, or raise an error."
+        if crash is not None:
+            self.findings.note("after-end-crash", f"a step after the end of the episode {crash}", remedy)
+        elif name is not None:
             text = "a step after the end of the episode gives it an observation, as if the episode went on"
-            self.findings.note("after-end", text, "Return empty dicts after the end, or raise an error.", name)
+            self.findings.note("after-end", text, remedy, name)
 
     def check_repeats(self, seed: int, trajectory: Trajectory) -> None:
         """The same seed and actions again: alone, and with another copy that plays in between."""

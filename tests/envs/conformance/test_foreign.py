@@ -1,6 +1,8 @@
 """Each thing that the checker tells of a foreign environment, on one that does just that."""
 
+import os
 import random
+import signal
 
 import gymnasium as gym
 import numpy as np
@@ -342,6 +344,16 @@ def test_going_on_after_the_end_is_a_note():
             return super().step(actions)
 
     expect(check(GoesOn), "note", "after-end", "a", 5, "after the end")
+
+
+def test_a_crash_after_the_end_is_told_and_not_shared():
+    class Crashes(Meadow):
+        def step(self, actions):
+            if not self.agents:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            return super().step(actions)
+
+    expect(check(Crashes), "note", "after-end-crash", None, 5, "crashes the process (SIGSEGV)")
 
 
 def test_accepting_what_is_no_action_is_a_note():
