@@ -187,14 +187,19 @@ class RllibRules(Rules):
         """See `Rules.check`."""
         if reset:
             return
-        for word, flags in ((self.terminated_word, raw.terminated), (self.truncated_word, raw.truncated)):
-            if ALL not in flags:
-                self.findings.fault(
-                    "all-missing",
-                    f"{word} has no {ALL!r}",
-                    f"Return {ALL!r} in {word} at every step: whether the episode is over for everyone. (Or derive "
-                    "from PettingZoo's ParallelEnv.)",
-                )
+        if ALL not in raw.terminated:
+            self.findings.fault(
+                "all-missing",
+                f"terminateds has no {ALL!r}",
+                f"Return {ALL!r} in terminateds at every step: whether the episode is over for everyone. (Or derive "
+                "from PettingZoo's ParallelEnv.)",
+            )
+        if ALL not in raw.truncated:
+            self.findings.note(
+                "all-missing-truncated",
+                f"truncateds has no {ALL!r}, which counts as false",
+                f"Return {ALL!r} in truncateds, too: code that follows RLlib's documentation to the letter needs it.",
+            )
         if not self.over(raw):
             for name, flag in raw.truncated.items():
                 if name != ALL and flag and name not in raw.observations:

@@ -131,6 +131,15 @@ def test_no_all_in_an_rllib_env():
     expect(report, "fault", "all-missing", None, 1, "terminateds has no '__all__'")
 
 
+def test_no_all_in_truncateds_is_a_note_for_rllib_goes_on():
+    def change(env, answer):
+        return *answer[:2], {**answer[2], "__all__": env.step_number == 5}, {}, {}
+
+    report = check(broken_step(change, rllib_meadow()))
+    expect(report, "note", "all-missing-truncated", None, 1, "counts as false")
+    assert report.faults == ()
+
+
 def test_done_but_listed():
     def change(env, answer):
         if env.step_number == 3:
