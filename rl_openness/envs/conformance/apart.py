@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import select
 import signal
@@ -38,7 +39,8 @@ def whom_it_answers(step: Callable[[], Any]) -> tuple[str | None, str | None]:
 def _answer(step: Callable[[], Any], writing: int) -> None:
     """The child's part; never returns."""
     try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what a crash prints is nobody's
+        faulthandler.disable()  # what a crash prints is nobody's
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         answer = step()
         if isinstance(answer, tuple) and answer and isinstance(answer[0], Mapping) and answer[0]:
             os.write(writing, str(next(iter(answer[0]))).encode())
