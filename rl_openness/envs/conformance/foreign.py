@@ -270,6 +270,11 @@ class ForeignChecker:
             kind, text = "seed-ignored", f"{what} differs between two resets with the same seed"
             if step > 0:
                 kind, text = "not-repeatable", f"{what} differs when the same seed and actions are played again"
+            if self._new_ones_agree(seed, trajectory[: step + 1]):
+                kind = "episode-leaks"
+                text = f"{what} depends on episodes before: with the same seed and actions a new environment differs"
+                self.findings.fault(kind, text, "Let reset put back everything that step has changed.", who)
+                return
             self.findings.fault(kind, text, SEED_REMEDY, who)
             return
         together = self._first_difference(seed, trajectory, other=True)
@@ -282,6 +287,20 @@ class ForeignChecker:
                 "Keep everything in `self`: no attributes of the class or the module that change.",
                 who,
             )
+
+    def _new_ones_agree(self, seed: int, trajectory: Trajectory) -> bool:
+        """Whether two new environments say the same when these actions are played."""
+        rules, again = self._new(), []
+        kept, self.findings = self.findings, Findings()
+        try:
+            for step, (joint, _) in enumerate(trajectory):
+                now = self._answer(rules, seed, None) if step == 0 else self._answer(rules, None, joint)
+                again.append((joint, copy.deepcopy(now)))
+        except BrokenError:
+            return False
+        finally:
+            self.findings = kept
+        return self._first_difference(seed, again, other=False) is None
 
     def _first_difference(
         self, seed: int, trajectory: Trajectory, *, other: bool

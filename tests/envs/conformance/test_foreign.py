@@ -283,6 +283,21 @@ def test_seed_ignored():
     assert "default_rng(seed)" in found.remedy
 
 
+def test_what_an_episode_leaves_behind():
+    class Leaves(Meadow):
+        episodes = -1
+
+        def reset(self, seed=None, options=None):
+            self.episodes += 1
+            return super().reset(seed)
+
+        def look(self, name):
+            return super().look(name) + np.float32(0.01 * self.episodes)
+
+    found = expect(check(Leaves), "fault", "episode-leaks", "a", 0, "depends on episodes before", seed=1)
+    assert "Let reset put back" in found.remedy
+
+
 def test_later_steps_that_do_not_repeat():
     fresh = np.random.default_rng()
 
