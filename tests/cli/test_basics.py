@@ -16,6 +16,8 @@ from rl_openness.version import __version__
         ("--help", ["train", "evaluate", "list", "130"]),
         ("train --help", ["--set", "--seeds", "--resume"]),
         ("evaluate --help", ["--setup", "--team-size", "--explore", "2500", "learned"]),
+        ("check --help", ["--episodes", "--steps", "--set"]),
+        ("new --help", ["environment", "algorithm"]),
         ("--version", [__version__]),
         ("list setups", ["2x3/S0", "5x5/S3", "185.8", "upstream"]),
         ("list algorithms", ["plato", "plato-strict", "frame: absolute"]),
