@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,6 +11,7 @@ from pydantic import BaseModel
 from rl_openness.algorithms.gpl.settings import GPL_VARIANTS, GplSettings
 from rl_openness.algorithms.mappo.settings import MAPPO_VARIANTS, PLATO_VARIANTS, ActionsSettings, PlatoSettings
 from rl_openness.errors import UserError, nearest
+from rl_openness.plugins import ALGORITHMS, find_plugin, installed, is_plugin
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Method:
     summary: str
     """What it is, in a line."""
     policy_method: str
-    """The name its trained policies are saved under (`PolicyCard.method`)."""
+    """The name its trained policies are saved under (`PolicyCard.method`): a bundled method's, whose network can read
+    its weights and settings, or `module:function(spec, settings)` of another package that makes the acting network."""
     settings: type[BaseModel]
     """Fields and checks; the only truth about the method's settings."""
     defaults: Mapping[str, Any]
@@ -32,8 +33,7 @@ class Method:
 
     def new_config(self) -> Any:
         """A fresh RLlib configuration. Imports torch and Ray."""
-        module, _, attribute = self.config.partition(":")
-        return getattr(import_module(module), attribute)()
+        return find_plugin(self.config)()
 
 
 _PLATO = "pointer actor over the tasks, graph critic, trained by MAPPO"
@@ -85,13 +85,29 @@ _METHODS = {
 }
 
 
+def bundled_methods() -> list[Method]:
+    """Those of this package."""
+    return [_METHODS[name] for name in sorted(_METHODS)]
+
+
 def method_names() -> list[str]:
-    """All names that `find_method` knows."""
-    return sorted(_METHODS)
+    """All names that `find_method` knows, without users' `module:attribute`."""
+    return sorted({*_METHODS, *installed(ALGORITHMS)})
 
 
 def find_method(name: str) -> Method:
-    """The method of that name. Raises UserError, with the nearest name, for an unknown one."""
-    if name not in _METHODS:
-        raise UserError(f"unknown algorithm {name!r}{nearest(name, _METHODS)}")
-    return _METHODS[name]
+    """The method of that name: bundled, an entry point of another package, or a user's `module:attribute`.
+
+    Raises UserError, with the nearest name, for an unknown one, and for one that cannot be imported or is no `Method`.
+    """
+    if name in _METHODS:
+        return _METHODS[name]
+    if is_plugin(name):
+        found = find_plugin(name)
+    elif name in installed(ALGORITHMS):
+        found = installed(ALGORITHMS)[name].load()
+    else:
+        raise UserError(f"unknown algorithm {name!r}{nearest(name, method_names())}")
+    if not isinstance(found, Method):
+        raise UserError(f"algorithm {name!r} must be an rl_openness.algorithms.registry.Method, not {found!r:.80}")
+    return found

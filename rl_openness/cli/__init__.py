@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
+from rl_openness.cli.check import check
 from rl_openness.cli.evaluate import evaluate
 from rl_openness.cli.listing import listing
+from rl_openness.cli.new import new
 from rl_openness.cli.teammates import teammates
 from rl_openness.cli.train import train
 from rl_openness.errors import RunFailedError, UserError
@@ -18,13 +20,16 @@ from rl_openness.version import __version__
 
 app = typer.Typer(
     help="Training for open multi-agent systems: agents and tasks appear and disappear while the system runs.",
-    epilog="Exit codes: 0 done, 1 a run failed, 2 wrong input (told in one line), 130 stopped by Ctrl-C or SIGTERM.",
+    epilog="Exit codes: 0 done, 1 a run failed or a check found faults, 2 wrong input (told in one line), 130 stopped by "
+    "Ctrl-C or SIGTERM.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command()(train)
 app.command()(evaluate)
+app.command()(check)
+app.add_typer(new, name="new")
 app.add_typer(teammates, name="teammates")
 app.add_typer(listing, name="list")
 

@@ -95,6 +95,8 @@ def evaluate(
 
     sizes = [None] if team_size is None else _numbers(team_size)
     changes = {"teammates": teammates, "prey": prey}
+    for path in checkpoints or []:
+        _say_imports(path)
     games = _games(checkpoints or [], environment or "wildfire", setup or [], sizes, changes)
     for world, players in games:
         check_players(world, policy or [], players.values())
@@ -114,6 +116,14 @@ def evaluate(
     if output is not None:
         _write(table, output)
         screen.print(f"{len(table)} episodes in {output}")
+
+
+def _say_imports(path: Path) -> None:
+    """Code of others that a checkpoint names is run: say so before."""
+    from rl_openness.policies.card import read_card, users_modules
+
+    for module, what in users_modules(read_card(path)).items():
+        console().print(f"{path}: importing module {module}, which its {what} comes from")
 
 
 def _numbers(text: str) -> list[int | None]:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 from rich.table import Table
 
 from rl_openness.cli.output import console
+from rl_openness.errors import UserError
+
+if TYPE_CHECKING:
+    from rl_openness.plugins import Installed
+    from rl_openness.policies.base import Policy
+
+Found = TypeVar("Found")
 
 listing = typer.Typer(help="List what there is, by name; without a word: everything.", invoke_without_command=True)
 
@@ -38,44 +47,89 @@ def setups() -> None:
 
 @listing.command()
 def algorithms() -> None:
-    """List methods, with what sets each apart from the defaults."""
-    from rl_openness.algorithms.registry import find_method, method_names
+    """List methods, with what sets each apart from the defaults; also those of other packages."""
+    from rl_openness.algorithms.registry import bundled_methods, find_method
+    from rl_openness.plugins import ALGORITHMS, installed
 
-    table = Table("algorithm", "what it is", "settings apart from the defaults")
-    for name in method_names():
-        method = find_method(name)
+    others, broken = _loaded({name: (each, find_method) for name, each in installed(ALGORITHMS).items()})
+    table = Table("algorithm", "what it is", "settings apart from the defaults", *(["package"] if others else []))
+    rows = [(method.name, method, "rl-openness") for method in bundled_methods()]
+    rows += [(name, method, package) for name, (method, package) in others.items()]
+    for name, method, package in rows:
         changed = [f"{key}: {value}" for key, value in method.defaults.items()]
-        table.add_row(name, method.summary, ", ".join(changed) or "-")
-    console().print(table)
+        table.add_row(name, method.summary, ", ".join(changed) or "-", *([package] if others else []))
+    _show(table, broken)
 
 
 @listing.command()
 def environments() -> None:
-    """List environments."""
-    from rl_openness.envs.registry import environment_names, environment_summary
+    """List environments; also those of other packages."""
+    from rl_openness.envs.registry import environment_names, environment_summary, is_bundled
+    from rl_openness.plugins import ENVIRONMENTS, installed
 
-    table = Table("environment", "what it is")
+    others, broken = _loaded({name: (each, environment_summary) for name, each in installed(ENVIRONMENTS).items()})
+    table = Table("environment", "what it is", *(["package"] if others else []))
     for name in environment_names():
-        table.add_row(name, environment_summary(name))
-    console().print(table)
+        if is_bundled(name):
+            table.add_row(name, environment_summary(name), *(["rl-openness"] if others else []))
+    for name, (what, package) in others.items():
+        table.add_row(name, what, package)
+    _show(table, broken)
+    console().print("One of yours: my_package.my_module:make_env, see `check --help`.")
 
 
 @listing.command()
 def policies() -> None:
-    """List policies by environment: hand-written ones, then the learned teammates that come with the package."""
-    from rl_openness.envs.registry import environment_names
+    """List policies by environment: hand-written ones, learned teammates of this package, those of other packages."""
+    from rl_openness.envs.registry import environment_names, is_bundled
     from rl_openness.experiments.teammates import find_recipe
     from rl_openness.experiments.worlds import find_rule, rule_names
-    from rl_openness.policies.teammates import learned_names
+    from rl_openness.plugins import POLICIES, installed
+    from rl_openness.policies.generic import GENERIC
+    from rl_openness.policies.teammates import learned_names, user_policy
 
     table = Table("environment", "policy", "what it does")
-    for environment in environment_names():
+    for environment in filter(is_bundled, environment_names()):
         for name in rule_names(environment):
-            rule = find_rule(environment, name)
-            table.add_row(environment, name, rule.summary or (inspect.getdoc(type(rule)) or "").partition("\n")[0])
+            table.add_row(environment, name, _what(find_rule(environment, name)))
         for name in learned_names(environment):
             table.add_row(environment, name, f"Learned: {find_recipe(f'{name}-{environment}').summary}")
+    for name, kind in GENERIC.items():
+        table.add_row("any other", name, (inspect.getdoc(kind) or "").partition("\n")[0])
+
+    def load(name: str) -> Policy:
+        environment, _, policy = name.rpartition(".")
+        return user_policy(environment, policy)
+
+    others, broken = _loaded({name: (each, load) for name, each in installed(POLICIES).items()})
+    for name, (found, package) in others.items():
+        environment, _, policy = name.rpartition(".")
+        table.add_row(environment, policy, f"{_what(found)} (package {package})")
+    _show(table, broken)
+
+
+def _what(policy: Policy) -> str:
+    return policy.summary or (inspect.getdoc(type(policy)) or "").partition("\n")[0]
+
+
+def _loaded(
+    offers: Mapping[str, tuple[Installed, Callable[[str], Found]]],
+) -> tuple[dict[str, tuple[Found, str]], list[str]]:
+    """What other packages offer, each with its package, and a line for everything that cannot be used."""
+    found: dict[str, tuple[Found, str]] = {}
+    broken: list[str] = []
+    for name, (each, load) in offers.items():
+        try:
+            found[name] = (load(name), each.package)
+        except UserError as error:
+            broken.append(f"warning: {error}")
+    return found, broken
+
+
+def _show(table: Table, broken: list[str]) -> None:
     console().print(table)
+    for line in broken:
+        typer.echo(line, err=True)
 
 
 @listing.command()

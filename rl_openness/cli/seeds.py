@@ -20,11 +20,12 @@ from rl_openness.errors import UserError
 
 
 def train_seeds(
-    config: Path, changes: Sequence[str], name: str, seeds: str, jobs: int | None, runs_folder: Path
+    what: Sequence[str], changes: Sequence[str], name: str, seeds: str, jobs: int | None, runs_folder: Path
 ) -> int:
-    """Train once per seed as the runs `<name>-seed<N>`; returns the exit code: 0, 1 if any failed, 130 if stopped.
+    """Train `what` (a file, or --environment NAME) once per seed as the runs `<name>-seed<N>`.
 
-    Raises UserError, before anything starts, for a wrong list of seeds or if one of the runs exists.
+    Returns the exit code: 0, 1 if any failed, 130 if stopped. Raises UserError, before anything starts, for a wrong
+    list of seeds or if one of the runs exists.
     """
     from rl_openness.experiments.runs import refuse_existing
 
@@ -35,7 +36,7 @@ def train_seeds(
     for run, seed in runs.items():
         options = [option for change in changes for option in ("--set", change)]
         options += ["--seed", str(seed), "--run", run, "--runs-folder", str(runs_folder)]
-        commands[run] = [sys.executable, "-m", "rl_openness", "train", str(config), *options]
+        commands[run] = [sys.executable, "-m", "rl_openness", "train", *what, *options]
     fleet = _Fleet()
     before = {number: signal.signal(number, fleet.stop) for number in (signal.SIGINT, signal.SIGTERM)}
     with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,8 +21,18 @@ if TYPE_CHECKING:
 
 def train(
     config: Annotated[
-        Path | None, typer.Argument(help="Experiment (YAML). Not needed with --resume.", show_default=False)
+        Path | None,
+        typer.Argument(help="Experiment (YAML). Not needed with --resume or --environment.", show_default=False),
     ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(help="Environment: a name of `list environments`, or yours, my_package.my_module:make_env."),
+    ] = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(help="See `list algorithms`. Default: as in the file; without one plato for tasks, else mappo."),
+    ] = None,
+    env_steps: Annotated[int | None, typer.Option(min=1, help="Same as --set run.env_steps=N.")] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. settings.lr=1e-3; may be repeated."),
@@ -42,8 +52,10 @@ def train(
     goes on exactly. A resumed run keeps its configuration, only `--set run.env_steps=N` may lengthen it.
     """
     changes = [*(set_ or []), *([f"run.seed={seed}"] if seed is not None else [])]
+    changes += [f"run.env_steps={env_steps}"] if env_steps is not None else []
     if resume is not None:
-        _refuse_with("--resume", {"--seed": seed, "--seeds": seeds, "--run": run})
+        others = {"--environment": environment, "--algorithm": algorithm}
+        _refuse_with("--resume", {"--seed": seed, "--seeds": seeds, "--run": run, **others})
         from rl_openness.experiments.runs import find_run, is_finished, resumed_settings
 
         folder = find_run(resume, runs_folder)
@@ -53,15 +65,37 @@ def train(
             raise UserError(f"{folder} is finished ({settings.run.env_steps:,} env steps); to train longer: {longer}")
         _train(settings, folder, resume=True)
         return
-    if config is None:
-        raise UserError("nothing to train: name a configuration (a YAML file), or a run with --resume")
-    from rl_openness.experiments.yaml_files import load_experiment
-
-    settings = load_experiment(config, [*changes, *([("name", run)] if run is not None else [])])
+    if config is None and environment is None:
+        raise UserError(
+            "nothing to train: name a configuration (a YAML file), an --environment, or a run with --resume"
+        )
+    settings = _settings(config, environment, algorithm, changes, run)
     if seeds is not None:
         _refuse_with("--seeds", {"--seed": seed})
-        raise typer.Exit(train_seeds(config, changes, settings.name, seeds, jobs, runs_folder))
+        what = [str(config)] if config is not None else []
+        what += ["--environment", environment] if environment is not None else []
+        what += ["--algorithm", algorithm] if algorithm is not None else []
+        raise typer.Exit(train_seeds(what, changes, settings.name, seeds, jobs, runs_folder))
     _train(settings, runs_folder / settings.name, resume=False)
+
+
+def _settings(
+    config: Path | None, environment: str | None, algorithm: str | None, changes: list[str], run: str | None
+) -> ExperimentSettings:
+    """The experiment of a file, or the usual one of an environment, with what the command line changes."""
+    from rl_openness.experiments.defaults import default_experiment
+    from rl_openness.experiments.yaml_files import changed_options, load_experiment
+
+    given: list[str | tuple[str, Any]] = []
+    if config is None and environment is not None:
+        prefix = "environment.options."
+        options = changed_options([change.removeprefix(prefix) for change in changes if change.startswith(prefix)])
+        given += default_experiment(environment, options, algorithm).items()
+    elif environment is not None:
+        given.append(("environment.name", environment))
+    if algorithm is not None:
+        given.append(("algorithm", algorithm))
+    return load_experiment(config, [*given, *changes, *([("name", run)] if run is not None else [])])
 
 
 def _refuse_with(option: str, others: dict[str, object]) -> None:

@@ -222,7 +222,10 @@ class StepResult:
     `agent_reward` has one number per member row of the observation the choices were made on. `final_obs` holds the last
     observation of the copies in `ended` (in that order), taken before an automatic reset; `labels` [M] are the actions
     that all members chose, before any became a no-op (None where the caller decides for everyone); `events` are counts
-    per copy.
+    per copy. `parted` [B] holds the last observations of agents that a limit of time took away while their episode went
+    on, beside the agents that stayed (None if there are none): values of such agents go on from there. `failed` are
+    copies whose environment raised (see `OpenVectorEnv.restart_failed`): they began anew, and nothing of their last
+    episode counts.
     """
 
     team_reward: NDArray[np.float64]
@@ -233,6 +236,8 @@ class StepResult:
     final_obs: PackedObs | None
     labels: Int | None = None
     events: dict[str, Int] = field(default_factory=dict)
+    parted: PackedObs | None = None
+    failed: Int | None = None
 
 
 class Teammates(Protocol):
@@ -263,6 +268,8 @@ class OpenVectorEnv(ABC):
 
     spec: EnvSpec
     num_copies: int
+    restart_failed: bool = False
+    """Whether a copy of a foreign environment that raises begins anew, instead of ending everything."""
 
     @abstractmethod
     def reset(self, seeds: Int | Sequence[int] | None = None, copies: Int | None = None) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from rl_openness.envs.base import NO_OP, Bool, EnvSpec, Int, OpenVectorEnv, PackedObs, StepResult
+from rl_openness.errors import RunFailedError
 from rl_openness.policies.base import Policy
 
 EPISODE_COLUMNS = ("seed", "return", "length", "agent_steps", "absent_steps", "fights", "noops")
 """Columns that every table of episodes has (the last two where agents choose tasks); others are the world's events."""
 
+MAX_STEPS = 100_000
+"""An episode that is longer is taken for one that never ends."""
 Sums = dict[str, NDArray[np.float64] | Int]
 
 
@@ -45,7 +49,14 @@ def _play_batch(env: OpenVectorEnv, policy: Policy, seeds: Int) -> Sums:
     env.reset(np.concatenate([seeds, spare]))
     running = np.arange(env.num_copies) < len(seeds)
     sums: Sums = {}
-    while running.any():
+    for step in count():
+        if not running.any():
+            break
+        if step == MAX_STEPS:
+            raise RunFailedError(
+                f"an episode of {env.spec.name} with seed {seeds[np.flatnonzero(running)[0]]} has not ended after "
+                f"{MAX_STEPS:,} steps: give the environment a limit (options.bridge.max_steps where it is bridged)"
+            )
         obs = env.observe()
         choices = policy.act(obs, env.draws())
         result = env.step(choices)

@@ -86,7 +86,7 @@ def play(
     env = make_environment(world.environment, copies, world.options)
     policies = {name: trained_policy(path, env, world, explore=explore) for name, path in checkpoints.items()}
     names = dict.fromkeys([*([NOOP] if world.optimum is not None else []), *rules])
-    policies |= {name: find_rule(world.environment, name, explore=explore) for name in names}
+    policies |= {name: find_rule(world.environment, name, spec=env.spec, explore=explore) for name in names}
     tables = []
     for name, policy in policies.items():
         table = reference.play_reference(env, policy) if protocol == "reference" else play_episodes(env, policy, seeds)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from rl_openness.algorithms.mappo.settings import MappoSettings, unequal_shares
-from rl_openness.algorithms.registry import find_method, method_names
+from rl_openness.algorithms.registry import bundled_methods, find_method
 from rl_openness.envs.wildfire.config import WildfireConfig
 from rl_openness.errors import UserError
 from rl_openness.experiments.keys import ConfigError, checked, leaf_keys
@@ -168,6 +168,6 @@ class ExperimentSettings(_Group):
 
 def all_keys() -> list[str]:
     """Every key that an experiment on Wildfire may set, with dots."""
-    settings = {key for name in method_names() for key in leaf_keys(find_method(name).settings, "settings.")}
+    settings = {key for method in bundled_methods() for key in leaf_keys(method.settings, "settings.")}
     world = leaf_keys(WildfireConfig, "environment.options.overrides.")
     return [*leaf_keys(ExperimentSettings), *settings, *leaf_keys(WildfireOptions, "environment.options."), *world]

@@ -13,23 +13,28 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from rl_openness.envs.adapters.options import BRIDGE, BridgeOptions
 from rl_openness.envs.base import EnvSpec
 from rl_openness.envs.foraging import ForagingConfig
 from rl_openness.envs.foraging.view import foraging_spec
-from rl_openness.envs.registry import environment_names
+from rl_openness.envs.registry import user_target
 from rl_openness.envs.wildfire.setups import exact_optimum, setup_names, split_name, wildfire_config
 from rl_openness.envs.wolfpack import WolfpackConfig
 from rl_openness.envs.wolfpack.view import wolfpack_spec
 from rl_openness.errors import UserError, nearest
 from rl_openness.experiments.keys import ConfigError, KeyPath, checked, flat
 from rl_openness.policies.base import Policy
+from rl_openness.policies.generic import GENERIC, generic_policy
 from rl_openness.policies.prey import check_prey
 from rl_openness.policies.teammates import (
     check_teammate,
     default_types,
+    installed_names,
+    is_users,
     make_teammate,
     population_types,
     teammate_names,
+    user_policy,
 )
 from rl_openness.policies.wildfire import make_rule, wildfire_rules
 
@@ -72,11 +77,28 @@ class World:
 
 def check_options(environment: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options in full, files read in. Raises ConfigError, its path starting at `environment`'s keys."""
-    if environment not in environment_names():
-        raise ConfigError(("name",), f"unknown environment {environment!r}{nearest(environment, environment_names())}")
     if environment == "wildfire":
         return _wildfire_options(options)
-    return _team_options(environment, options) if environment in _TEAM_WORLDS else dict(options)
+    return _team_options(environment, options) if environment in _TEAM_WORLDS else _user_options(environment, options)
+
+
+def _user_options(environment: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an environment of a user's, whose module is imported to see what it takes."""
+    try:
+        target = user_target(environment)
+    except UserError as error:
+        raise ConfigError(("name",), str(error)) from None
+    if target is None:
+        return dict(options)
+    given = {key: value for key, value in options.items() if value is not None}
+    if BRIDGE in given and not target.many:
+        bridge = checked(BridgeOptions, given[BRIDGE], ("options", BRIDGE))
+        given[BRIDGE] = bridge.model_dump(mode="json", exclude_unset=True)
+    try:
+        target.check_options(given)
+    except UserError as error:
+        raise ConfigError(("options",), str(error)) from None
+    return given
 
 
 def _team_options(environment: str, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,8 +180,9 @@ def find_world(environment: str, options: Mapping[str, Any]) -> World:
     elif environment == "wildfire":
         name, optimum = _wildfire_world(options)
         facts = {"name": name, "config": wildfire_config(**options).model_dump(mode="json")}
-    elif options:
-        name = f"{environment} ({', '.join(f'{key}={value}' for key, value in options.items())})"
+    elif options.keys() - {BRIDGE}:
+        shown = (f"{key}={value}" for key, value in options.items() if key != BRIDGE)
+        name = f"{environment} ({', '.join(shown)})"
     key = json.dumps([environment, facts], sort_keys=True, default=str)
     return World(environment, options, name, optimum, key)
 
@@ -234,8 +257,11 @@ def known_setups() -> dict[str, float | None]:
 
 
 def rule_names(environment: str) -> list[str]:
-    """Hand-written policies for an environment, the one that does nothing first."""
-    return list(wildfire_rules()) if environment == "wildfire" else teammate_names(environment)
+    """Policies to compare with: an environment's hand-written ones, the one that does nothing first; else generic ones.
+
+    Those of other packages take part only where they are named.
+    """
+    return (list(wildfire_rules()) if environment == "wildfire" else teammate_names(environment)) or list(GENERIC)
 
 
 def check_rule(environment: str, name: str, options: Mapping[str, Any]) -> None:
@@ -243,6 +269,8 @@ def check_rule(environment: str, name: str, options: Mapping[str, Any]) -> None:
 
     A trained one is not loaded, which needs torch.
     """
+    if _is_generic(environment, name):
+        return
     if environment not in _TEAM_WORLDS:
         find_rule(environment, name)
         return
@@ -251,13 +279,24 @@ def check_rule(environment: str, name: str, options: Mapping[str, Any]) -> None:
     check_teammate(environment, name, _SPECS[environment](config.model_validate(fields)))
 
 
-def find_rule(environment: str, name: str, *, explore: bool = False) -> Policy:
+def _is_generic(environment: str, name: str) -> bool:
+    if environment == "wildfire" or name not in GENERIC:
+        return False
+    return name not in teammate_names(environment)
+
+
+def find_rule(environment: str, name: str, *, spec: EnvSpec | None = None, explore: bool = False) -> Policy:
     """A policy by name, hand-written or a learned teammate, which takes its best option unless `explore`.
 
-    Raises UserError, with the nearest name, for an unknown one.
+    Generic ones need the environment's `spec`. Raises UserError, with the nearest name, for an unknown one.
     """
+    if _is_generic(environment, name) and spec is not None:
+        return generic_policy(name, spec)
+    if environment in _TEAM_WORLDS:
+        return make_teammate(environment, name, explore=explore)
+    if is_users(environment, name):
+        return user_policy(environment, name)
     if environment == "wildfire":
         return make_rule(name)
-    if environment not in _TEAM_WORLDS:
-        raise UserError(f"there are no hand-written policies for environment {environment!r}")
-    return make_teammate(environment, name, explore=explore)
+    known = [*GENERIC, *installed_names(environment)]
+    raise UserError(f"unknown policy {name!r} for environment {environment!r}{nearest(name, known)}")

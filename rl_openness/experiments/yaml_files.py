@@ -50,6 +50,15 @@ def load_experiment(path: Path | None, changes: Sequence[str | tuple[str, Any]] 
         raise UserError(f"{source}: {problem}") from None
 
 
+def changed_options(changes: Sequence[str]) -> dict[str, Any]:
+    """Options of an environment from texts `a.b=value` alone. Raises UserError for a text of another form."""
+    tree: dict[str, Any] = {}
+    for change in changes:
+        key, value = _parse_change(change)
+        _merge(tree, {key: value}, "--set", {})
+    return tree
+
+
 def _origin(problem: ConfigError, origins: Mapping[KeyPath, str]) -> str | None:
     """Where the wrong key was given; of a group, the last given key that the message names."""
     named = [

@@ -10,6 +10,7 @@ from typing import Any
 
 from rl_openness.envs.base import EnvSpec
 from rl_openness.errors import UserError, nearest
+from rl_openness.plugins import is_plugin
 
 FORMAT = 1
 CARD = "policy.json"
@@ -34,6 +35,7 @@ class PolicyCard:
     """What a saved policy is."""
 
     method: str
+    """One of `ACTORS`, or `module:function` of the package that it was trained by."""
     settings: Mapping[str, Any]
     env_spec: EnvSpec
     environment: str
@@ -49,6 +51,12 @@ class PolicyCard:
         """
         own = self.env_spec if self.method == GPL else replace(self.env_spec, task_slots=spec.task_slots)
         return own.mismatch(spec)
+
+
+def users_modules(card: PolicyCard) -> dict[str, str]:
+    """Modules of users' that playing this policy imports, and what each is for; packages by entry points apart."""
+    named = {card.environment: "environment", card.method: "policy"}
+    return {name.partition(":")[0]: what for name, what in named.items() if is_plugin(name)}
 
 
 def is_path(name: str) -> bool:
@@ -98,6 +106,6 @@ def read_decider_card(path: str | Path) -> PolicyCard:
         raise UserError(
             f"{path} holds a prey of {card.environment}, not a policy: it goes with environment.options.prey"
         )
-    if card.method not in ACTORS:
+    if card.method not in ACTORS and not is_plugin(card.method):
         raise UserError(f"{path}: unknown method {card.method!r}{nearest(card.method, ACTORS)}")
     return card

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from rl_openness.envs.base import EnvSpec
 from rl_openness.errors import UserError
 from rl_openness.files import atomic_directory
+from rl_openness.plugins import find_plugin
 from rl_openness.policies.card import ACTORS, CARD, FORMAT, PolicyCard, find_policy, read_card, read_decider_card
 from rl_openness.policies.network import NetworkPolicy
 from rl_openness.version import __version__
@@ -52,8 +52,7 @@ def load_policy(path: str | Path, *, explore: bool = False) -> NetworkPolicy:
     """The policy at a path (see `find_policy`). Raises UserError if it is missing, damaged or of an unknown method."""
     folder = find_policy(path)
     card = read_decider_card(folder)
-    module, _, attribute = ACTORS[card.method].partition(":")
-    network = load_network(folder, getattr(import_module(module), attribute))
+    network = load_network(folder, find_plugin(ACTORS.get(card.method, card.method)))
     return NetworkPolicy(card.method, network, explore=explore)
 
 

@@ -1,7 +1,7 @@
 """Teammates by name, populations by file, and the worlds that are given them.
 
 A type of teammate is a hand-written rule, a learned policy that comes with the package, a user's function given as
-`module:function`, or the path of a trained policy.
+`module:function` or by an entry point, or the path of a trained policy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rl_openness.envs.base import EnvSpec, OpenVectorEnv
 from rl_openness.envs.foraging import make_foraging
 from rl_openness.errors import UserError, nearest
 from rl_openness.files import read_yaml
-from rl_openness.plugins import find_plugin, is_plugin
+from rl_openness.plugins import POLICIES, find_plugin, installed, is_plugin
 from rl_openness.policies.base import Policy
 from rl_openness.policies.card import CARD, GPL, LEARNED, PREY, PolicyCard, is_path, read_decider_card
 from rl_openness.policies.population import Population
@@ -88,7 +88,7 @@ def check_teammate(environment: str, name: str, spec: EnvSpec | None = None) -> 
         return
     card = _card(environment, name)
     if card is None:
-        _plugin(name)
+        _plugin(environment, name)
         return
     mismatch = None if spec is None else card.mismatch(spec)
     if mismatch:
@@ -107,7 +107,7 @@ def make_teammate(environment: str, name: str, *, explore: bool | None = None) -
         return _rules(environment)[name]
     card = _card(environment, name)
     if card is None:
-        return _call(name)
+        return user_policy(environment, name)
     policy = Policy.load(_folder(environment, name), explore=card.method != GPL if explore is None else explore)
     if name in learned_names(environment):
         policy.name = name
@@ -121,16 +121,28 @@ def _folder(environment: str, name: str) -> str | Path:
 def _card(environment: str, name: str) -> PolicyCard | None:
     """The card of a trained policy by name or path; None for a user's function. Raises UserError for anything else."""
     if name not in learned_names(environment):
-        if is_plugin(name):
+        if is_users(environment, name):
             return None
         if not is_path(name):
-            known = [*teammate_names(environment), *learned_names(environment)]
+            known = [*teammate_names(environment), *learned_names(environment), *installed_names(environment)]
             raise UserError(f"unknown type of teammate {name!r} in {environment}{nearest(name, known)}")
     return read_decider_card(_folder(environment, name))
 
 
-def _plugin(name: str) -> Callable[[], Any]:
-    make: Callable[[], Any] = find_plugin(name)
+def installed_names(environment: str) -> list[str]:
+    """Policies of other packages for an environment: their entry points are named `environment.policy`."""
+    names = (name.rpartition(".") for name in installed(POLICIES))
+    return [policy for where, _, policy in names if where == environment]
+
+
+def is_users(environment: str, name: str) -> bool:
+    """Whether it is a policy of a user's or of another package: `module:function`, or an entry point."""
+    return is_plugin(name) or name in installed_names(environment)
+
+
+def _plugin(environment: str, name: str) -> Callable[[], Any]:
+    found = find_plugin(name) if is_plugin(name) else installed(POLICIES)[f"{environment}.{name}"].load()
+    make: Callable[[], Any] = found
     try:
         inspect.signature(make).bind()
     except TypeError:
@@ -138,9 +150,9 @@ def _plugin(name: str) -> Callable[[], Any]:
     return make
 
 
-def _call(name: str) -> Policy:
+def user_policy(environment: str, name: str) -> Policy:
     """What a user's function gives. Raises UserError, in one line, if it fails or gives something else."""
-    make = _plugin(name)
+    make = _plugin(environment, name)
     try:
         policy = make()
     except Exception as error:

@@ -50,6 +50,8 @@ class RolloutChunk:
     """[B] and at the step after the last: a chunk that begins with these keys goes on where this one ends."""
     agent_reward: NDArray[np.float64] | None = None
     """[M] what each member earned itself, where the method asks for it."""
+    parted: PackedObs | None = None
+    """T * B team-steps: last observations of agents that were cut off after a step, see `StepResult.parted`."""
     source: int = 0
     """Index of the worker that made it."""
 
@@ -84,6 +86,7 @@ class RolloutChunk:
             window=self.window,
             memory=None if self.memory is None else self.memory[self._memory_rows(copies)],
             agent_reward=None if self.agent_reward is None else self.agent_reward[members],
+            parted=None if self.parted is None else self.parted.select(steps),
             begins=self.begins[copies],
             goes_on=self.goes_on[copies],
             source=self.source,

@@ -76,6 +76,7 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             return
         copies = self.config.num_envs_per_env_runner
         self.env = make_environment(self.config.env, copies, self.config.env_config)
+        self.env.restart_failed = self.config.restart_failed_sub_environments
         self._sampler = Sampler(
             self.env,
             window=self.config.memory_window,
@@ -136,7 +137,7 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
             steps = max(math.ceil(num_timesteps / self._sampler.env.num_copies), 1)
         chunk = self._sampler.collect(network, steps, explore=explore)
         self._log([chunk], len(self._sampler.finished_episodes()), self._sampler.recent_means())
-        return [chunk]
+        return [chunk] if chunk.num_copies else []
 
     def _sample_episodes(self, network: _Explorer, wanted: int, explore: bool) -> list[RolloutChunk]:
         """The first episode of each of `wanted` seeds, always the same ones; training episodes go on afterwards.
@@ -176,6 +177,9 @@ class OpenEnvRunner(EnvRunner, Checkpointable):  # type: ignore[misc]
         ):
             log(key, count, reduce="sum")
             log(lifetime, count, reduce="lifetime_sum")
+        if self._sampler is not None and self._sampler.failures:
+            log("failed_copies_lifetime", self._sampler.failures, reduce="lifetime_sum")
+            self._sampler.failures = 0
         # Means over the last episodes, also of earlier iterations: RLlib's own window is emptied at every report.
         for name, value in means.items():
             log(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ class Sampler:
 
     def __init__(self, env: OpenVectorEnv, *, window: int, source: int = 0, agent_rewards: bool = False) -> None:
         self.env, self.window, self.source, self.agent_rewards = env, window, source, agent_rewards
+        self.failures = 0
+        """Fragments that were dropped because their copy's environment raised."""
         self.restart()
 
     def restart(self, seeds: NDArray[np.int64] | None = None) -> None:
@@ -40,13 +43,15 @@ class Sampler:
         self._recent: list[dict[str, float]] = []
 
     def collect(self, network: Decider, num_steps: int, *, explore: bool = True) -> RolloutChunk:
-        """`num_steps` steps of all copies."""
+        """`num_steps` steps of all copies; those in which the environment raised are left out (and may be all)."""
         steps: list[PackedObs] = []
         choices, log_probs, rewards, terminated, truncated, memories = [], [], [], [], [], []
         own_rewards = []
+        parted: list[PackedObs | None] = []
         finals: list[PackedObs] = []
         final_steps: list[NDArray[np.int64]] = []
         copies = self.env.num_copies
+        failed = np.zeros(copies, dtype=np.bool_)
         begins = self.env.decision_keys()
         for t in range(num_steps):
             decision = network.act(self._obs, self.env.draws(), self._memory, explore=explore)
@@ -66,8 +71,11 @@ class Sampler:
                     finals.append(result.final_obs.select(cut))
                     final_steps.append(t * copies + result.ended[cut])
             self._keep_books(result)
+            parted.append(result.parted)
+            if result.failed is not None:
+                failed[result.failed] = True
             self._obs, self._memory = self.env.observe(), decision.memory
-        return RolloutChunk(
+        chunk = RolloutChunk(
             num_steps=num_steps,
             num_copies=copies,
             obs=join_steps(steps),
@@ -82,10 +90,13 @@ class Sampler:
             window=self.window,
             memory=np.concatenate(memories) if memories else None,
             agent_reward=np.concatenate(own_rewards) if self.agent_rewards else None,
+            parted=_parted(parted, steps),
             begins=begins,
             goes_on=self.env.decision_keys(),
             source=self.source,
         )
+        self.failures += int(failed.sum())
+        return chunk.select_copies(np.flatnonzero(~failed)) if failed.any() else chunk
 
     def _keep_books(self, result: StepResult) -> None:
         self._returns += result.team_reward
@@ -100,6 +111,9 @@ class Sampler:
         self._lengths[result.ended] = 0
         for counts in self._events.values():
             counts[result.ended] = 0
+        if result.failed is not None:
+            for total in (self._returns, self._lengths, *self._events.values()):
+                total[result.failed] = 0
 
     def finished_episodes(self) -> list[tuple[int, dict[str, float]]]:
         """Episodes that ended since the last call: their copy, and return, length and the sum of every event."""
@@ -139,3 +153,12 @@ class Sampler:
         self._events = {name: np.array(counts) for name, counts in state["events"].items()}
         self._finished = []
         self._recent = [dict(episode) for episode in state["recent"]]
+
+
+def _parted(found: Sequence[PackedObs | None], steps: Sequence[PackedObs]) -> PackedObs | None:
+    """`StepResult.parted` of all team-steps, None if nobody was cut off."""
+    if all(each is None for each in found):
+        return None
+    nowhere = np.zeros(steps[0].num_copies + 1, dtype=np.int64)
+    none = replace(steps[0].select(np.empty(0, dtype=np.int64)), agent_ptr=nowhere, task_ptr=nowhere)
+    return concatenate([none if each is None else each for each in found])

@@ -16,6 +16,8 @@ from rl_openness.version import __version__
         ("--help", ["train", "evaluate", "list", "130"]),
         ("train --help", ["--set", "--seeds", "--resume"]),
         ("evaluate --help", ["--setup", "--team-size", "--explore", "2500", "learned"]),
+        ("check --help", ["--episodes", "--steps", "--set"]),
+        ("new --help", ["environment", "algorithm"]),
         ("--version", [__version__]),
         ("list setups", ["2x3/S0", "5x5/S3", "185.8", "upstream"]),
         ("list algorithms", ["plato", "plato-strict", "frame: absolute"]),
@@ -33,7 +35,7 @@ def test_every_policy_is_listed_with_words_of_its_own(rlo, without_heavy, tmp_pa
     printed = rlo("list", "policies", cwd=tmp_path, **without_heavy).stdout
     rows = [line.split("│")[1:4] for line in printed.splitlines() if line.startswith("│")]
     words = [what.strip() for _, _, what in rows]
-    assert len(set(words)) == len(words) == 6 + 8 + 8 + 3
+    assert len(set(words)) == len(words) == 6 + 8 + 8 + 3 + 2  # the last two are for any other environment
     assert all(words)
 
 

@@ -10,6 +10,7 @@ import pytest
 from rl_openness.envs.base import NO_OP, Int, PackedObs
 from rl_openness.envs.draws import DecisionDraws
 from rl_openness.envs.wildfire import make_wildfire
+from rl_openness.errors import RunFailedError
 from rl_openness.evaluation.metrics import percent_of_optimum, summarise
 from rl_openness.evaluation.rollout import EPISODE_COLUMNS, play_episodes
 from rl_openness.policies.base import Policy
@@ -161,3 +162,9 @@ def test_only_the_first_episode_of_a_seed_counts() -> None:
     alone = play_episodes(env, Noop(), [1, 2, 3, 4])
     assert (frame["length"] > alone["length"]).any()
     pd.testing.assert_frame_equal(frame.iloc[[1, 3]], alone.iloc[[1, 3]])
+
+
+def test_an_endless_episode_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_openness.evaluation.rollout.MAX_STEPS", 50)
+    with pytest.raises(RunFailedError, match=r"wildfire with seed 7 has not ended after 50 steps: give .* a limit"):
+        play_episodes(make_wildfire(2, setup="2x3/S1"), Noop(), [7, 8])

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_openness.algorithms.mappo.chains import member_advantages
+from rl_openness.algorithms.mappo.chains import MemberValues, member_advantages
 from rl_openness.algorithms.mappo.networks.actions import ActionsNetwork
 from rl_openness.algorithms.mappo.networks.members import MemberInputs, controlled_members, deciding
 from rl_openness.algorithms.mappo.settings import ActionsSettings
@@ -82,12 +82,13 @@ def _advantages(
     assert network.critic is not None
     norm = network.critic.norm
     old_value = _member_values(network, chunk.obs, dtype)
-    own, boot, final = (
+    own, boot, final, parted = (
         norm.denormalise(each) if norm is not None else each
         for each in (
             old_value,
             _member_values(network, chunk.boot, dtype),
             _member_values(network, chunk.final, dtype),
+            _member_values(network, chunk.parted, dtype),
         )
     )
     if settings.rewards == "own":
@@ -98,10 +99,11 @@ def _advantages(
     advantage = member_advantages(
         chunk,
         torch.tensor(rewards, dtype=dtype),  # a chunk that came through Ray is read-only
-        (own, boot, final),
+        MemberValues(own, boot, final, parted),
         gamma=settings.gamma,
         lambda_=settings.lambda_,
         horizon_as_terminal=settings.horizon_as_terminal,
+        clock=settings.clock,
     )
     return advantage, advantage + own, old_value
 

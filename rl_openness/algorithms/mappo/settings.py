@@ -109,11 +109,17 @@ class PlatoSettings(MappoSettings):
         return self
 
 
+Clock = Literal["environment", "agent"]
+
+
 class ActionsSettings(MappoSettings):
     """MAPPO where agents have a fixed set of actions: one actor and one critic for all, a value for each agent."""
 
     rewards: Literal["own", "team"] = "own"
     """What an agent learns from: its own rewards, or those of its team."""
+    clock: Clock = "environment"
+    """Whose time discounts: the environment's, in which an absence is as long as it lasts, or the agent's own, which
+    stands still while it is away."""
     hidden: int = Field(32, ge=1, le=65_536)
     """Width of the encoders of tasks and of other agents; the layer behind them has twice as many units."""
 

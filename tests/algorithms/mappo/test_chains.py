@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from rl_openness.algorithms.mappo.chains import member_advantages
+from rl_openness.algorithms.mappo.chains import MemberValues, member_advantages
 from rl_openness.algorithms.mappo.networks.actions import ActionsNetwork
-from rl_openness.algorithms.mappo.settings import ActionsSettings
-from rl_openness.envs.base import PackedObs
+from rl_openness.algorithms.mappo.settings import ActionsSettings, Clock
+from rl_openness.envs.base import PackedObs, concatenate
 from rl_openness.envs.draws import child_seeds
 from rl_openness.envs.registry import make_environment
 from rl_openness.rllib.chunk import RolloutChunk
@@ -63,7 +63,7 @@ def chunk(*, truncated: bool = False) -> RolloutChunk:
 
 
 def advantages(rollout: RolloutChunk, *, horizon_as_terminal: bool = False, final: list[float] | None = None) -> list:
-    values = tuple(torch.tensor(each, dtype=torch.float64) for each in (VALUES, BOOT, final or []))
+    values = MemberValues(*(torch.tensor(each, dtype=torch.float64) for each in (VALUES, BOOT, final or [], [])))
     rewards = torch.tensor(REWARDS, dtype=torch.float64)
     return member_advantages(
         rollout, rewards, values, gamma=0.5, lambda_=0.5, horizon_as_terminal=horizon_as_terminal
@@ -90,6 +90,53 @@ def test_a_time_limit_bootstraps_from_the_final_observation() -> None:
 
 def test_or_counts_as_an_end() -> None:
     assert advantages(chunk(truncated=True), final=FINAL, horizon_as_terminal=True) == advantages(chunk())
+
+
+def absence(present: list[bool]) -> RolloutChunk:
+    """One copy with one member that is there or away for four steps, and goes on after the chunk."""
+    return replace(
+        chunk(),
+        obs=replace(observation([A] * 4, [-1, 0, 1, 2], [1] * 4), present=np.array(present)),
+        boot=observation([A], [0], [1]),
+        terminated=np.zeros((4, 1), dtype=bool),
+    )
+
+
+@pytest.mark.parametrize(
+    ("present", "clock", "expected"),
+    [
+        # rewards 1, 2, 4, 8; values 1, 3, 5, 7, then 9; gamma and lambda 1/2
+        ([True, False, False, True], "environment", [1.5 + 1.5 / 4 + 2.5 / 16 + 5.5 / 64, None, None, 5.5]),
+        ([True, False, False, True], "agent", [(1 + 2 + 4) + 7 / 2 - 1 + 5.5 / 4, 0.0, 0.0, 5.5]),
+        ([True, True, False, False], "agent", [1 + 3 / 2 - 1 + 15.5 / 4, (2 + 4 + 8) + 9 / 2 - 3, 0.0, 0.0]),
+        ([False, False, True, True], "agent", [0.0, 0.0, 4 + 7 / 2 - 5 + 5.5 / 4, 5.5]),
+        ([False, False, False, False], "agent", [0.0, 0.0, 0.0, 0.0]),
+        ([True, True, True, True], "agent", [None, None, 2.5 + 5.5 / 4, 5.5]),
+    ],
+)
+def test_an_absence_takes_time_or_none(present: list[bool], clock: Clock, expected: list[float | None]) -> None:
+    numbers = ([1.0, 3.0, 5.0, 7.0], [9.0], [], [])
+    values = MemberValues(*(torch.tensor(each, dtype=torch.float64) for each in numbers))
+    rewards = torch.tensor([1.0, 2.0, 4.0, 8.0], dtype=torch.float64)
+    found = member_advantages(
+        absence(present), rewards, values, gamma=0.5, lambda_=0.5, horizon_as_terminal=False, clock=clock
+    )
+    for number, wanted in zip(found.tolist(), expected, strict=True):
+        assert wanted is None or number == pytest.approx(wanted, abs=1e-12)
+
+
+def test_who_is_cut_off_while_the_episode_goes_on_bootstraps_from_its_last_observation() -> None:
+    nobody = observation([], [], [0])
+    parted = concatenate([observation([B, A], [-1, -1], [2]), nobody, nobody, nobody])  # B was cut, A stayed
+    values = MemberValues(*(torch.tensor(each, dtype=torch.float64) for each in (VALUES, BOOT, [], [20.0, 77.0])))
+    rewards = torch.tensor(REWARDS, dtype=torch.float64)
+    rollout = replace(chunk(), parted=parted)
+    arguments = {"gamma": 0.5, "lambda_": 0.5}
+    found = member_advantages(rollout, rewards, values, **arguments, horizon_as_terminal=False).tolist()
+    assert found[1] == 3 + 0.5 * 20 - 5
+    assert found[:1] + found[2:] == advantages(chunk())[:1] + advantages(chunk())[2:]
+    cut = member_advantages(rollout, rewards, values, **arguments, horizon_as_terminal=True).tolist()
+    assert cut == advantages(chunk())
 
 
 def slow(rollout: RolloutChunk, rewards: np.ndarray, values: list[np.ndarray], gamma: float, lambda_: float) -> list:
@@ -139,7 +186,7 @@ def test_like_a_slow_restatement_on_real_rollouts(share: list[int] | None) -> No
         found = member_advantages(
             rollout,
             torch.from_numpy(rewards),
-            tuple(torch.from_numpy(each) for each in values),
+            MemberValues(*(torch.from_numpy(each) for each in values), torch.zeros(0, dtype=torch.float64)),
             gamma=0.9,
             lambda_=0.8,
             horizon_as_terminal=False,

@@ -16,6 +16,14 @@ from rl_openness.errors import UserError
 
 TASKS = 10
 SETUPS = ["2x3/S1", "3x3/S3", "5x5/S2", "upstream/3x3/S1", "upstream/4x4/S3"]
+WORLDS = {
+    "wildfire": {"setup": "3x3/S3"},
+    "wildfire-ends": {"setup": "upstream/4x4/S2"},
+    "foraging": {},
+    "foraging-all": {"controlled": "all", "slots": 7, "team_size": 4},
+    "wolfpack": {},
+    "wolfpack-all": {"controlled": "all", "open_process": "paper", "max_steps": 90},
+}
 EMPTY_AT_FIRST = {"agent.initial_suppressant": 0}
 
 
@@ -59,7 +67,7 @@ def test_three_episodes_are_those_of_the_vector_environment(setup):
     view_obs, _ = view.reset(seed=11)
     env.reset([11])
     rng = np.random.default_rng(0)
-    finished, left, returned = 0, set(), set()
+    finished, left, returned, seen = 0, set(), set(), set()
     while True:
         obs = env.observe()
         present = {f"agent_{i}" for i in obs.agent_id[obs.present]}
@@ -67,6 +75,7 @@ def test_three_episodes_are_those_of_the_vector_environment(setup):
         assert_in_space(view, view_obs)
         returned |= left & present
         left |= set(view.possible_agents) - present
+        seen |= present
         choices, actions = np.full(len(obs.present), NO_OP), {}
         for row, agent in enumerate(obs.agent_id):
             name, tasks = f"agent_{agent}", obs.pair_task[obs.pair_agent == row]
@@ -77,7 +86,7 @@ def test_three_episodes_are_those_of_the_vector_environment(setup):
             actions[name] = int(tasks[choices[row]]) if choices[row] >= 0 else TASKS
         result = env.step(choices)
         view_obs, rewards, terminateds, truncateds, infos = view.step(actions)
-        assert rewards == dict.fromkeys(sorted(present), result.team_reward[0])
+        assert rewards == dict.fromkeys(sorted(seen), result.team_reward[0])  # also of those who are away
         assert infos["__common__"]["team_reward"] == result.team_reward[0]
         assert infos["__common__"]["events"] == {name: counts[0] for name, counts in result.events.items()}
         assert terminateds == {"__all__": bool(result.terminated[0])}
@@ -88,6 +97,7 @@ def test_three_episodes_are_those_of_the_vector_environment(setup):
             if finished == 3:
                 break
             view_obs, _ = view.reset()
+            seen = set()
     assert left
     assert returned
 
@@ -95,8 +105,8 @@ def test_three_episodes_are_those_of_the_vector_environment(setup):
 def test_shows_what_an_agent_may_see_and_everything_to_the_critic():
     view = view_of("upstream/3x3/S3", with_state=True)  # hides power and suppressant of others
     for _, shown, *_ in play(view, seed=3):
-        obs = view._obs
-        if not view._between_episodes:
+        obs = view.copy.obs
+        if shown:
             for name, one in shown.items():
                 row = obs.agent_id.tolist().index(int(name.removeprefix("agent_")))
                 scale = [column.scale for column in view.env.spec.agent_columns]
@@ -132,6 +142,47 @@ def test_everyone_who_was_there_sees_the_state_in_which_an_episode_is_cut():
                 assert one["task_mask"].any()
     assert absent > 0
     assert all(step[3] in (None, {"__all__": False}) for step in steps)
+
+
+@pytest.mark.parametrize("reward", ["team", "own"])
+@pytest.mark.parametrize("world", WORLDS)
+def test_spaces_hold_every_observation_and_no_reward_is_lost(world, reward):
+    """Thousands of steps of each environment, recorded as RLlib's runner does."""
+    options = {"env": world.partition("-")[0], "env_config": WORLDS[world], "reward": reward, "with_state": True}
+    view, steps, returned, absent = open_multi_agent_env(options), 0, 0, 0
+    for actions, obs, rewards, *rest in play(view, seed=2, episodes=1000):
+        assert_in_space(view, obs)
+        if actions is None:
+            if steps > 1000:
+                break
+            episode, given = MultiAgentEpisode(), dict.fromkeys(view.possible_agents, 0.0)
+            episode.add_env_reset(observations=obs, infos={})
+            before, seen = set(obs), set(obs)
+            continue
+        steps += 1
+        assert set(rest[0]) == set(rest[1]) == {"__all__"}
+        record(episode, actions, obs, rewards, *rest)
+        for name, reward_now in rewards.items():
+            given[name] += reward_now
+        over = rest[0]["__all__"] or rest[1]["__all__"]
+        returned += len((set(obs) & seen) - before)
+        before, seen = set(obs), seen | set(obs)
+        assert episode.is_done == over
+        if over:
+            assert set(obs) == seen
+            absent += sum(not one["present"] for one in obs.values())
+            for name, one in episode.agent_episodes.items():
+                assert one.is_done
+                assert one.get_return() == pytest.approx(given[name] - episode._hanging_rewards_begin[name])
+    assert (returned > 0 and absent > 0) or world in ("foraging", "wolfpack")
+
+
+def test_teammates_are_seen_and_decide_for_themselves():
+    view = open_multi_agent_env({"env": "foraging"})
+    assert view.possible_agents == ["agent_0"]
+    steps = [obs for _, obs, *_ in play(view, seed=0, episodes=2)]
+    assert {tuple(obs) for obs in steps} == {("agent_0",)}
+    assert max(obs["agent_0"]["team_mask"].sum() for obs in steps) == 3
 
 
 @pytest.mark.parametrize("setup", ["3x3/S3", "upstream/3x3/S1"])
@@ -195,14 +246,16 @@ def test_seeds_and_resets():
 
 
 def test_bounds_and_actions_are_checked():
+    unbounded = make_wildfire()
+    unbounded.config = None
     with pytest.raises(UserError, match="has tasks: say `max_tasks`"):
-        OpenMultiAgentEnv(make_wildfire())
+        OpenMultiAgentEnv(unbounded)
     with pytest.raises(UserError, match="one copy, this one has 2"):
         OpenMultiAgentEnv(make_wildfire(2), max_tasks=9)
     with pytest.raises(UserError, match="4 tasks, but this view was made for max_tasks=3"):
-        OpenMultiAgentEnv(make_wildfire(setup="3x3/S3"), max_tasks=3).reset(seed=0)
+        OpenMultiAgentEnv(make_wildfire(setup="3x3/S3"), max_tasks=3)
     with pytest.raises(UserError, match="agent 2 has come, but this view was made for max_agents=2"):
-        OpenMultiAgentEnv(make_wildfire(setup="3x3/S3"), max_tasks=9, max_agents=2).reset(seed=0)
+        OpenMultiAgentEnv(make_wildfire(setup="3x3/S3"), max_tasks=9, max_agents=2)
     view = view_of("3x3/S3", illegal="error", max_agents=5)
     assert len(view.possible_agents) == 5
     obs, _ = view.reset(seed=0)
@@ -214,7 +267,9 @@ def test_bounds_and_actions_are_checked():
     lenient, strict = view_of("3x3/S3"), view_of("3x3/S3")
     for one in (lenient, strict):
         one.reset(seed=0)
-    assert repr(lenient.step(dict.fromkeys(obs, 7))) == repr(strict.step(dict.fromkeys(obs, TASKS)))
+    played, expected = lenient.step(dict.fromkeys(obs, 7)), strict.step(dict.fromkeys(obs, TASKS))
+    assert repr(played[:4]) == repr(expected[:4])
+    assert [step[4]["__common__"]["illegal_actions"] for step in (played, expected)] == [3, 0]
 
 
 def test_config_of_rllib():
@@ -314,7 +369,8 @@ def test_fixed_actions_members_who_leave_for_ever_and_private_views():
         assert_in_space(view, obs)
         record(episode, actions, obs, *rest)
         shown.append(sorted(obs))
-    assert shown == [["agent_0"], ["agent_1", "agent_2"], ["agent_1", "agent_2"], view.possible_agents]
+    # agent_3 comes with the end and never acts
+    assert shown == [["agent_0"], ["agent_1", "agent_2"], ["agent_1", "agent_2"], ["agent_0", "agent_1", "agent_2"]]
     assert view.env.played == [[1, 2], [-1, -1], [0, 1], [1, 1]]
     assert obs["agent_0"]["self"].tolist() == [0.0]  # gone: nothing is known but that it can do nothing
     assert obs["agent_0"]["action_mask"].tolist() == [0, 0, 0, 1]
@@ -346,4 +402,33 @@ def test_stock_ppo_trains_on_it(ray_session):
         algorithm.stop()
     assert result["env_runners"]["num_episodes"] == 2
     assert result["env_runners"]["episode_len_mean"] == 100
+    assert np.isfinite(result["learners"]["shared"]["total_loss"])
+
+
+@pytest.mark.parametrize("world", ["foraging-all", "wolfpack-all"])
+def test_stock_ppo_takes_teams_that_change_and_fragments_that_cut_them(ray_session, world):
+    register_env("open_multi_agent", open_multi_agent_env)
+    config = (
+        PPOConfig()
+        .environment(
+            "open_multi_agent",
+            env_config={"env": world.partition("-")[0], "env_config": WORLDS[world]},
+            disable_env_checking=True,
+        )
+        .multi_agent(policies={"shared"}, policy_mapping_fn=lambda agent, episode, **kwargs: "shared")
+        .env_runners(
+            num_env_runners=0,
+            num_envs_per_env_runner=3,
+            rollout_fragment_length=7,
+            env_to_module_connector=lambda env, spaces, device: FlattenObservations(multi_agent=True),
+        )
+        .training(train_batch_size_per_learner=300, minibatch_size=128, num_epochs=1)
+        .debugging(seed=1, log_level="ERROR")
+    )
+    algorithm = config.build_algo()
+    try:
+        result = [algorithm.train() for _ in range(3)][-1]
+    finally:
+        algorithm.stop()
+    assert result["env_runners"]["num_episodes_lifetime"] >= 6
     assert np.isfinite(result["learners"]["shared"]["total_loss"])

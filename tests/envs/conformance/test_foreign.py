@@ -1,0 +1,425 @@
+"""Each thing that the checker tells of a foreign environment, on one that does just that."""
+
+import os
+import random
+import signal
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rl_openness.envs.adapters.options import BridgeOptions
+from rl_openness.envs.conformance import check_foreign
+from rl_openness.errors import UserError
+from tests.envs.conformance.worlds import Meadow, rllib_meadow
+
+
+def check(kind, **options):
+    return check_foreign(kind, BridgeOptions(**options), episodes=2, steps=20)
+
+
+def only(report):
+    """The one finding."""
+    (finding,) = report.findings
+    return finding
+
+
+def expect(report, severity, kind, agent, step, text, seed=0):
+    found = {each.kind: each for each in report.findings}
+    assert kind in found, report.findings
+    finding = found[kind]
+    assert (finding.severity, finding.agent, finding.step, finding.seed) == (severity, agent, step, seed)
+    assert text in finding.text
+    assert finding.remedy.endswith((".", ".)"))
+    return finding
+
+
+def test_sound_environments_have_no_faults():
+    report = check(Meadow)
+    assert report.faults == ()
+    assert (report.convention, report.episodes, report.steps, report.agents) == ("parallel", 2, 10, 2)
+    # b joins in step 2, is away in step 3, is back in step 4, where its stay ends
+    assert report.events == {"joins": 2, "leaves": 2, "absences": 2}
+    assert only(report).kind == "vanished"  # step 3: nothing tells that b will be back
+    report = check(rllib_meadow())
+    assert report.findings == ()
+    assert (report.convention, report.agents, report.events["absences"]) == ("rllib", 2, 2)
+
+
+def broken_step(change, kind=Meadow):
+    """An environment whose steps go through `change(env, answer)`."""
+
+    class Broken(kind):
+        def step(self, actions):
+            return change(self, super().step(actions))
+
+    return Broken
+
+
+def with_value(place, name, value, step=3):
+    def change(env, answer):
+        if env.step_number == step:
+            answer[place][name] = value
+        return answer
+
+    return change
+
+
+def test_raising():
+    def change(env, answer):
+        raise RuntimeError("out of grass")
+
+    finding = only(check(broken_step(change)))
+    expect(check(broken_step(change)), "fault", "raised", None, 1, "step raised RuntimeError: out of grass")
+    assert "joint action {'a':" in finding.text
+    assert finding.times == 2
+
+
+@pytest.mark.parametrize(("cut", "words"), [(4, "4 values instead of 5"), (2, "2 values")])
+def test_step_of_wrong_length(cut, words):
+    expect(check(broken_step(lambda env, answer: answer[:cut])), "fault", "step-length", None, 1, words)
+
+
+def test_reset_of_wrong_length():
+    class OldReset(Meadow):
+        def reset(self, seed=None, options=None):
+            return super().reset(seed)[0]
+
+    expect(check(OldReset), "fault", "reset-length", None, 0, "reset returned a dict instead of 2")
+
+
+def test_no_dict():
+    report = check(broken_step(lambda env, answer: (answer[0], 1.0, *answer[2:])))
+    expect(report, "fault", "step-type", None, 1, "rewards, which step returned, is a float instead of a dict")
+
+
+def test_listed_without_observation():
+    def change(env, answer):
+        if env.step_number == 2:
+            del answer[0]["b"]
+        return answer
+
+    expect(check(broken_step(change)), "fault", "listed-without-observation", "b", 2, "no observation for it")
+
+
+def test_observation_of_who_is_not_listed():
+    report = check(broken_step(with_value(0, "b", np.zeros(2, np.float32), step=1)))
+    expect(report, "fault", "observation-not-listed", "b", 1, "not listed in `agents`")
+
+
+def test_listed_twice():
+    def change(env, answer):
+        env.agents = [*env.agents, *env.agents]
+        return answer
+
+    expect(check(broken_step(change)), "fault", "listed-twice", "a", 1, "listed twice")
+
+
+def test_all_in_a_parallel_env():
+    finding = expect(
+        check(broken_step(with_value(2, "__all__", False))), "fault", "all-in-parallel", None, 3, "RLlib's way"
+    )
+    assert "when `agents` is empty" in finding.remedy
+
+
+def test_no_all_in_an_rllib_env():
+    def change(env, answer):
+        del answer[2]["__all__"]
+        return answer
+
+    report = check(broken_step(change, rllib_meadow()))
+    expect(report, "fault", "all-missing", None, 1, "terminateds has no '__all__'")
+
+
+def test_no_all_in_truncateds_is_a_note_for_rllib_goes_on():
+    def change(env, answer):
+        return *answer[:2], {**answer[2], "__all__": env.step_number == 5}, {}, {}
+
+    report = check(broken_step(change, rllib_meadow()))
+    expect(report, "note", "all-missing-truncated", None, 1, "counts as false")
+    assert report.faults == ()
+
+
+def test_done_but_listed():
+    def change(env, answer):
+        if env.step_number == 3:
+            answer[2]["a"] = True
+        return answer
+
+    expect(check(broken_step(change)), "fault", "done-but-listed", "a", 3, "still listed")
+
+
+def test_unknown_flag_reward_and_kind_of_flag():
+    expect(check(broken_step(with_value(2, "c", True))), "fault", "flag-unknown", "c", 3, "terminations")
+    expect(check(broken_step(with_value(1, "c", 1.0))), "fault", "reward-unknown", "c", 3, "never was")
+    expect(check(broken_step(with_value(3, "a", None))), "fault", "flag-type", "a", 3, "neither true nor false")
+
+
+def test_rllib_unknown_reward():
+    report = check(broken_step(with_value(1, "b", 1.0, step=1), rllib_meadow()))
+    expect(report, "fault", "reward-unknown", "b", 1, "agents so far: a")
+
+
+def test_vanishing_is_a_note():
+    expect(check(Meadow), "note", "vanished", "b", 3, "counts as away")
+
+
+def test_revival_is_a_note():
+    def change(env, answer):
+        if env.step_number == 2:
+            answer[2]["b"] = True
+            env.agents.remove("b")
+        return answer
+
+    report = check(broken_step(change))
+    expect(report, "note", "revival", "b", 4, "begins a second stay")
+    assert report.faults == ()
+
+
+def test_truncated_without_observation_is_a_note():
+    def change(env, answer):
+        answer[3]["a"] = env.step_number == 1
+        if env.step_number == 1:
+            del answer[0]["a"]
+            answer[0]["b"] = env.look()
+        return answer
+
+    report = check(broken_step(change, rllib_meadow()))
+    expect(report, "note", "truncated-without-observation", "a", 1, "value cannot go on")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        ("observation-shape", np.zeros(3, np.float32), "shape (3,), but its space has (2,)"),
+        ("observation-dtype", np.zeros(2, np.float64), "of float64, but its space is of float32"),
+        ("observation-finite", np.array([0, np.nan], np.float32), "holds nan at place 1"),
+        ("observation-bounds", np.array([0, 11], np.float32), "holds 11.0 at place 1, outside 0.0 to 10.0"),
+        ("observation-type", [0.0, 1.0], "is a list"),
+    ],
+)
+def test_observation_outside_its_space(kind, value, text):
+    expect(check(broken_step(with_value(0, "a", value))), "fault", kind, "a", 3, text)
+
+
+class WithMask(Meadow):
+    """Observations with an action mask, all ones but for one step."""
+
+    bad = np.zeros(3, np.int8)
+
+    def __init__(self):
+        box = gym.spaces.Box(0.0, 10.0, (2,), np.float32)
+        mask = gym.spaces.MultiBinary(len(self.bad))
+        space = gym.spaces.Dict({"grass": box, "action_mask": mask})
+        self.spaces = {name: (space, gym.spaces.Discrete(3)) for name in self.possible_agents}
+
+    def look(self, name):
+        mask = self.bad if self.step_number == 1 else np.ones_like(self.bad)
+        return {"grass": super().look(name), "action_mask": mask}
+
+
+def test_masks():
+    report = check(WithMask)
+    expect(report, "note", "mask-empty", "a", 1, "allows nothing")
+    assert report.faults == ()
+
+    class Long(WithMask):
+        bad = np.zeros(4, np.int8)
+
+    expect(check(Long), "fault", "mask-length", "a", 0, "4 entries for 3 actions")
+
+
+def test_entries_of_a_dict():
+    class Lacks(WithMask):
+        def look(self, name):
+            return {"grass": super().look(name)["grass"], "more": 1}
+
+    found = expect(check(Lacks), "fault", "observation-entries", "a", 0, "lacks action_mask and has more")
+    assert found.also == ("b",)
+
+
+def test_spaces_missing_and_changing():
+    class Without(Meadow):
+        def action_space(self, name):
+            raise NotImplementedError
+
+    expect(check(Without), "fault", "space-missing", "a", 0, "has no spaces")
+
+    class Grows(Meadow):
+        def action_space(self, name):
+            return gym.spaces.Discrete(3 + self.step_number)
+
+    expect(
+        check(Grows), "fault", "space-changes", "a", 1, "action space changes: it was Discrete(3) and is Discrete(4)"
+    )
+
+
+def test_nobody_declared_it():
+    class Late(Meadow):
+        possible_agents = ("a",)
+
+        def __init__(self):
+            super().__init__()
+            self.spaces["b"] = self.spaces["a"]
+
+    found = expect(check(Late), "fault", "not-declared", "b", 2, "not declared")
+    assert "bridge.agents" in found.remedy
+    assert check(Late, agents="b|a").faults == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "reward", "text"), [("reward-type", "1", "is 1, which is no number"), ("reward-finite", np.inf, "is inf")]
+)
+def test_rewards(kind, reward, text):
+    expect(check(broken_step(with_value(1, "a", reward))), "fault", kind, "a", 3, text)
+
+
+def test_seed_ignored():
+    class Ignores(Meadow):
+        def reset(self, seed=None, options=None):
+            return super().reset(None)
+
+    found = expect(check(Ignores), "fault", "seed-ignored", "a", 0, "differs between two resets with the same seed")
+    assert "default_rng(seed)" in found.remedy
+
+
+def test_what_an_episode_leaves_behind():
+    class Leaves(Meadow):
+        episodes = -1
+
+        def reset(self, seed=None, options=None):
+            self.episodes += 1
+            return super().reset(seed)
+
+        def look(self, name):
+            return super().look(name) + np.float32(0.01 * self.episodes)
+
+    found = expect(check(Leaves), "fault", "episode-leaks", "a", 0, "depends on episodes before", seed=1)
+    assert "Let reset put back" in found.remedy
+
+
+def test_later_steps_that_do_not_repeat():
+    fresh = np.random.default_rng()
+
+    class Forgets(Meadow):
+        def step(self, actions):
+            if self.step_number == 1:
+                self.rng = fresh
+            return super().step(actions)
+
+    expect(check(Forgets), "fault", "not-repeatable", "a", 2, "played again")
+
+
+@pytest.mark.parametrize("module", ["numpy.random", "random"])
+def test_global_random_numbers(module):
+    class Shares(Meadow):
+        def reset(self, seed=None, options=None):
+            np.random.seed(seed)  # noqa: NPY002
+            random.seed(seed)
+            return super().reset(seed)
+
+        def look(self, name):
+            number = random.random() if module == "random" else np.random.rand()  # noqa: NPY002
+            return np.array([self.step_number, number], dtype=np.float32)
+
+    found = expect(check(Shares), "fault", "global-random", None, None, "which all copies in a process share")
+    assert module in found.text
+
+
+def test_copies_that_share_a_generator():
+    class Shares(Meadow):
+        ours = {}  # noqa: RUF012
+
+        def reset(self, seed=None, options=None):
+            answer = super().reset(seed)
+            self.ours["rng"] = self.rng
+            return answer
+
+        def look(self, name):
+            rng = self.ours.get("rng", self.rng) if self.step_number else self.rng
+            return np.array([self.step_number, rng.uniform()], dtype=np.float32)
+
+    expect(check(Shares), "fault", "copies-share", "a", 1, "another copy")
+
+
+def test_over_at_the_reset():
+    class Empty(Meadow):
+        def reset(self, seed=None, options=None):
+            super().reset(seed)
+            self.agents = []
+            return {}, {}
+
+    expect(check(Empty), "fault", "over-at-reset", None, 0, "`agents` is empty")
+
+
+def test_endless_is_a_note_unless_it_is_cut():
+    class Endless(Meadow):
+        length = None
+
+    expect(check(Endless), "note", "endless", None, 20, "not ended after 20 steps")
+    assert "endless" not in {each.kind for each in check(Endless, max_steps=20).findings}
+
+
+def test_going_on_after_the_end_is_a_note():
+    class GoesOn(Meadow):
+        def step(self, actions):
+            if not self.agents:
+                return {"a": self.look("a")}, {}, {}, {}, {}
+            return super().step(actions)
+
+    expect(check(GoesOn), "note", "after-end", "a", 5, "after the end")
+
+
+def test_a_crash_after_the_end_is_told_and_not_shared():
+    class Crashes(Meadow):
+        def step(self, actions):
+            if not self.agents:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            return super().step(actions)
+
+    expect(check(Crashes), "note", "after-end-crash", None, 5, "crashes the process (SIGSEGV)")
+
+
+def test_accepting_what_is_no_action_is_a_note():
+    class Lenient(Meadow):
+        def refuse(self, actions):
+            pass
+
+    expect(check(Lenient), "note", "illegal-accepted", "a", 1, "the action 4, which its space Discrete(3) does not")
+
+
+def test_writing_into_observations_is_a_note():
+    class Reuses(Meadow):
+        def look(self, name):
+            self.array = getattr(self, "array", np.zeros(2, np.float32))
+            self.array[:] = super().look(name)
+            return self.array
+
+    expect(check(Reuses), "note", "observation-changes", "a", 1, "changed during this step")
+
+
+def test_same_start_is_a_note():
+    class Constant(Meadow):
+        def look(self, name):
+            return np.array([self.step_number, 1.0], dtype=np.float32)
+
+    expect(check(Constant), "note", "same-start", None, 0, "all 2 seeds begin with the same observations")
+
+
+def test_what_cannot_be_bridged_is_a_fault():
+    class Continuous(Meadow):
+        def __init__(self):
+            super().__init__()
+            acts = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+            self.spaces = {name: (space, acts) for name, (space, _) in self.spaces.items()}
+
+    expect(check(Continuous), "fault", "bridge", None, None, "actions must be Discrete")
+    report = check(Meadow, mapping={"tasks": "fires"})
+    expect(report, "fault", "bridge", None, None, "the observations have no entry 'fires'")
+
+
+def test_neither_convention_is_the_users_mistake():
+    with pytest.raises(UserError, match="neither a PettingZoo ParallelEnv nor an RLlib MultiAgentEnv"):
+        check(object)
+    with pytest.raises(UserError, match="cannot be made: ZeroDivisionError"):
+        check(lambda: 1 / 0)
