@@ -20,8 +20,8 @@ from rl_openness.version import __version__
 
 app = typer.Typer(
     help="Training for open multi-agent systems: agents and tasks appear and disappear while the system runs.",
-    epilog="Exit codes: 0 done, 1 a run failed or a check found faults, 2 wrong input (told in one line), 130 stopped by "
-    "Ctrl-C or SIGTERM.",
+    epilog="Exit codes: 0 done, 1 a run failed or a check found faults, 2 wrong input (told in one line), "
+    "130 stopped by Ctrl-C or SIGTERM.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
