@@ -290,10 +290,11 @@ class BridgedEnv(OpenVectorEnv):
 
     def _digests(self, obs: PackedObs) -> NDArray[np.int64]:
         """[B] what every copy observes, as a number."""
-        agents = np.split(obs.agent_rows, obs.agent_ptr[1:-1])
-        tasks = np.split(obs.task_rows, obs.task_ptr[1:-1])
-        pairs = zip(agents, tasks, strict=True)
-        return np.array([zlib.crc32(rows.tobytes() + more.tobytes()) for rows, more in pairs], dtype=np.int64)
+        cuts, task_cuts = obs.agent_ptr[1:-1], obs.task_ptr[1:-1]
+        parts = [np.split(array, cuts) for array in (obs.agent_rows, obs.agent_id, obs.present)]
+        parts.append(np.split(obs.task_rows, task_cuts))
+        whole = [b"".join(array.tobytes() for array in copy) for copy in zip(*parts, strict=True)]
+        return np.array([zlib.crc32(text) for text in whole], dtype=np.int64)
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Inverse of `get_state`: the same seeds and choices again, then the observations are compared.

@@ -142,7 +142,7 @@ class Crowd(MultiAgentEnv):
         self.action_spaces = dict.fromkeys(self.possible_agents, ACTIONS)
 
     def _here(self) -> dict[str, np.ndarray]:
-        return {name: np.array([self.time, number], dtype=np.float32) for number, name in enumerate(sorted(self.there))}
+        return {name: np.array([self.time, self.rng.random()], dtype=np.float32) for name in sorted(self.there)}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
         self.rng, self.time = np.random.default_rng(seed), 0
