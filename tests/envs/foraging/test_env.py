@@ -11,6 +11,7 @@ from rl_openness.envs.base import NO_OP, PackedObs, concatenate
 from rl_openness.envs.draws import step_keys
 from rl_openness.envs.foraging import ForagingEnv, make_foraging
 from rl_openness.envs.foraging.view import AGENT_COLUMNS
+from tests.envs.alike import assert_a_copy_is_its_own, assert_same
 from tests.envs.foraging.golden import check_start
 from tests.envs.foraging.worlds import Idle, Remembering, make, play, population
 
@@ -28,48 +29,10 @@ worlds = st.sampled_from(
 )
 
 
-def arrays(obs: PackedObs) -> dict[str, np.ndarray]:
-    return {name: value for name, value in vars(obs).items() if value is not None}
-
-
-def assert_same(left: PackedObs, right: PackedObs) -> None:
-    assert arrays(left).keys() == arrays(right).keys()
-    for name, value in arrays(left).items():
-        np.testing.assert_array_equal(value, arrays(right)[name], err_msg=name)
-
-
-def record(env: ForagingEnv, copy: int, count: int) -> list[Any]:
-    """Everything that one copy shows over some steps; `carry` as a place in the copy's previous listing."""
-    trail: list[Any] = []
-    start = 0
-    for obs, result in play(env, count):
-        alone = arrays(obs.select(np.array([copy])))
-        trail += [alone[name] for name in alone if name != "carry"]
-        trail.append(np.where(alone["carry"] < 0, -1, alone["carry"] - start))
-        members = slice(obs.agent_ptr[copy], obs.agent_ptr[copy + 1])
-        start = members.start
-        assert result.labels is not None
-        trail += [result.team_reward[copy], result.agent_reward[members], result.labels[members]]
-        trail += [result.terminated[copy], result.truncated[copy], *(event[copy] for event in result.events.values())]
-        if copy in result.ended:
-            assert result.final_obs is not None
-            trail.append(result.final_obs.select(np.flatnonzero(result.ended == copy)).agent_rows)
-    return trail
-
-
 @few
 @given(worlds, seed_lists, st.randoms())
 def test_a_copy_does_not_depend_on_its_batch(world: dict[str, Any], seeds: list[int], random: Any) -> None:
-    alone = make(1, **world)
-    alone.reset(seeds[:1])
-    expected = record(alone, 0, 55)
-    shuffled = random.sample(seeds, len(seeds))
-    batch = make(len(seeds), **world)
-    batch.reset(shuffled)
-    found = record(batch, shuffled.index(seeds[0]), 55)
-    assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_a_copy_is_its_own(lambda copies: make(copies, **world), play, seeds, random, 55)
 
 
 @few

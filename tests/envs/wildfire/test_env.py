@@ -12,6 +12,7 @@ from rl_openness.envs.base import PackedObs, StepResult, concatenate
 from rl_openness.envs.draws import DecisionDraws
 from rl_openness.envs.wildfire import WildfireEnv, make_wildfire
 from rl_openness.policies.wildfire import Random
+from tests.envs.alike import assert_a_copy_is_its_own, assert_same
 
 few = settings(max_examples=25, deadline=None)
 seed_lists = st.lists(st.integers(0, 2**62), min_size=1, max_size=6)
@@ -43,17 +44,6 @@ worlds = st.sampled_from(
 )
 
 
-def arrays(obs: PackedObs) -> dict[str, np.ndarray]:
-    return {name: value for name, value in vars(obs).items() if value is not None}
-
-
-def assert_same(left: PackedObs, right: PackedObs, ignore: tuple[str, ...] = ()) -> None:
-    assert arrays(left).keys() == arrays(right).keys()
-    for name, value in arrays(left).items():
-        if name not in ignore:
-            np.testing.assert_array_equal(value, arrays(right)[name], err_msg=name)
-
-
 def play(env: WildfireEnv, count: int) -> Iterator[tuple[PackedObs, StepResult]]:
     """Steps with random legal choices that depend on the seeds alone."""
     for _ in range(count):
@@ -61,30 +51,10 @@ def play(env: WildfireEnv, count: int) -> Iterator[tuple[PackedObs, StepResult]]
         yield obs, env.step(Random().act(obs, env.draws()))
 
 
-def record(env: WildfireEnv, copy: int, count: int) -> list[Any]:
-    """Everything that one copy shows over some steps."""
-    trail: list[Any] = []
-    for obs, result in play(env, count):
-        alone = arrays(obs.select(np.array([copy])))
-        trail += [alone[name] for name in alone if name != "carry"]
-        trail.append(alone["carry"] == -1)
-        trail += [result.team_reward[copy], result.agent_reward.reshape(env.num_copies, -1)[copy]]
-        trail += [result.terminated[copy], result.truncated[copy], *(event[copy] for event in result.events.values())]
-    return trail
-
-
 @few
 @given(worlds, seed_lists, st.randoms())
 def test_a_copy_does_not_depend_on_its_batch(world: dict[str, Any], seeds: list[int], random: Any) -> None:
-    alone = make_wildfire(1, **world)
-    alone.reset(seeds[:1])
-    expected = record(alone, 0, 30)
-    shuffled = random.sample(seeds, len(seeds))
-    batch = make_wildfire(len(seeds), **world)
-    batch.reset(shuffled)
-    found = record(batch, shuffled.index(seeds[0]), 30)
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_a_copy_is_its_own(lambda copies: make_wildfire(copies, **world), play, seeds, random, 30)
 
 
 @few

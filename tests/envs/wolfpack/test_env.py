@@ -15,6 +15,7 @@ from rl_openness.envs.wolfpack.view import wolfpack_spec
 from rl_openness.errors import UserError
 from rl_openness.policies.population import Population
 from rl_openness.policies.wolfpack import HEURISTICS, make_wolfpack_rule
+from tests.envs.alike import assert_a_copy_is_its_own, assert_same
 
 few = settings(max_examples=12, deadline=None)
 seed_lists = st.lists(st.integers(0, 2**62), min_size=1, max_size=5)
@@ -71,41 +72,10 @@ def play(env: WolfpackEnv, count: int) -> Iterator[tuple[PackedObs, StepResult]]
         yield obs, env.step(choose(obs, env.draws()))
 
 
-def arrays(obs: PackedObs) -> dict[str, np.ndarray]:
-    return {name: value for name, value in vars(obs).items() if value is not None}
-
-
-def assert_same(left: PackedObs, right: PackedObs) -> None:
-    assert arrays(left).keys() == arrays(right).keys()
-    for name, value in arrays(left).items():
-        np.testing.assert_array_equal(value, arrays(right)[name], err_msg=name)
-
-
-def record(env: WolfpackEnv, copy: int, count: int) -> list[Any]:
-    """Everything that one copy shows over some steps."""
-    trail: list[Any] = []
-    for obs, result in play(env, count):
-        alone = arrays(obs.select(np.array([copy])))
-        rows = slice(obs.agent_ptr[copy], obs.agent_ptr[copy + 1])
-        trail += [alone[name] for name in alone if name != "carry"]
-        assert result.labels is not None
-        trail += [alone["carry"] == -1, result.labels[rows], result.agent_reward[rows], result.team_reward[copy]]
-        trail += [result.truncated[copy], *(event[copy] for event in result.events.values())]
-    return trail
-
-
 @few
 @given(worlds, seed_lists, st.randoms())
 def test_a_copy_does_not_depend_on_its_batch(world: dict[str, Any], seeds: list[int], random: Any) -> None:
-    alone = make(1, **world)
-    alone.reset(seeds[:1])
-    expected = record(alone, 0, 30)
-    shuffled = random.sample(seeds, len(seeds))
-    batch = make(len(seeds), **world)
-    batch.reset(shuffled)
-    found = record(batch, shuffled.index(seeds[0]), 30)
-    for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_a_copy_is_its_own(lambda copies: make(copies, **world), play, seeds, random, 30)
 
 
 @few
