@@ -15,10 +15,10 @@ from rl_openness.envs.adapters.bridge import bridge
 from rl_openness.envs.registry import make_environment, register_environment
 from rl_openness.evaluation.rollout import play_episodes
 from rl_openness.policies.base import Policy
-from rl_openness.policies.card import PolicyCard
-from rl_openness.rllib.checkpoint import restore_checkpoint, save_checkpoint
+from rl_openness.rllib.checkpoint import save_checkpoint
 from tests.envs.adapters.errands import MAPPING, Errands
 from tests.envs.adapters.scripted import Crowd, Weather
+from tests.rllib.continuation import assert_continues_exactly, card_of
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -61,21 +61,19 @@ def trained_for(algorithm: Any, iterations: int) -> Any:
     return [algorithm.train() for _ in range(iterations)][-1]
 
 
-def saved(algorithm: Any, folder: Path, method: str) -> Path:
-    config = algorithm.config
-    card = PolicyCard(method, config.settings().model_dump(), config.env_spec(), config.env, config.env_config, 0, 1)
-    save_checkpoint(algorithm, folder, card)
+def saved(algorithm: Any, folder: Path) -> Path:
+    save_checkpoint(algorithm, folder, card_of(algorithm, "plato"))
     return folder
 
 
 def test_plato_learns_foreign_tasks_and_plays_in_other_teams(tmp_path: Path) -> None:
     algorithm = plato().training(lr=3e-3, gamma=0.9).build_algo()
     first = algorithm.train()["env_runners"]["episode_return_mean"]
-    before = Policy.load(saved(algorithm, tmp_path / "before", "plato"), explore=True)
+    before = Policy.load(saved(algorithm, tmp_path / "before"), explore=True)
     for _ in range(16):
         result = algorithm.train()
     assert result["env_runners"]["episode_return_mean"] > first + 6.0
-    after = Policy.load(saved(algorithm, tmp_path / "after", "plato"))
+    after = Policy.load(saved(algorithm, tmp_path / "after"))
     algorithm.stop()
     for team in (1, 2, 3, 5, 7):  # trained with 3
         env = make_environment("errands", 10, {"team": team})
@@ -100,17 +98,7 @@ def test_what_stands_in_rows_that_mean_nothing_changes_no_bit() -> None:
 
 
 def test_it_goes_on_exactly_from_a_checkpoint(tmp_path: Path) -> None:
-    straight = plato().build_algo()
-    straight.train()
-    saved(straight, tmp_path / "saved", "plato")
-    straight.train()
-    other = plato().build_algo()
-    restore_checkpoint(other, tmp_path / "saved")
-    other.train()
-    one, two = (each.core_module().state_dict() for each in (straight, other))
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    straight.stop()
-    other.stop()
+    assert_continues_exactly(plato(), "plato", tmp_path)
 
 
 def test_failing_copies_begin_anew_and_their_fragments_are_dropped() -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from rl_openness.algorithms.gpl import learner as learner_module
-from rl_openness.algorithms.gpl.config import GPL, CIAOConfig, GPLConfig
+from rl_openness.algorithms.gpl.config import CIAOConfig, GPLConfig
 from rl_openness.algorithms.gpl.update import prepare
 from rl_openness.errors import UserError
 from rl_openness.policies.base import Policy
-from rl_openness.policies.card import PolicyCard
-from rl_openness.rllib.checkpoint import restore_checkpoint, save_checkpoint
+from rl_openness.rllib.checkpoint import save_checkpoint
+from tests.rllib.continuation import assert_continues_exactly, card_of, weights
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -34,19 +34,6 @@ def small(config: GPLConfig | None = None, environment: str = "foraging", **trai
     config = config or GPLConfig()
     config.environment(environment, env_config={"team_size": 3}).debugging(seed=3)
     return config.env_runners(num_envs_per_env_runner=4).training(**{**SMALL, **training})
-
-
-def weights(algorithm: GPL) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in algorithm.core_module().state_dict().items()}
-
-
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
-def card(algorithm: GPL) -> PolicyCard:
-    config = algorithm.config
-    return PolicyCard("gpl", config.settings().model_dump(), config.env_spec(), config.env, config.env_config, 0, 3)
 
 
 def test_it_reports_its_losses_and_moves_both_networks() -> None:
@@ -146,31 +133,13 @@ def test_a_time_limit_may_be_bootstrapped_from(environment: str) -> None:
 @pytest.mark.parametrize("num_runners", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_continues_bit_identically(tmp_path: Path, environment: str, seq_model: str, num_runners: int) -> None:
     config = small(CIAOConfig(), environment, seq_model=seq_model).env_runners(num_env_runners=num_runners)
-    straight = config.copy(copy_frozen=False).build_algo()
-    for _ in range(3):
-        straight.train()
-    save_checkpoint(straight, tmp_path / "saved", card(straight))
-    for _ in range(3):
-        straight.train()
-    other = config.copy(copy_frozen=False).build_algo()
-    other.train()  # whatever it did before
-    restore_checkpoint(other, tmp_path / "saved")
-    for _ in range(3):
-        result = other.train()
-    assert same(weights(straight), weights(other))
-    assert result["training_iteration"] == 6
-    restore_checkpoint(straight, tmp_path / "saved")  # in place
-    for _ in range(3):
-        straight.train()
-    assert same(weights(straight), weights(other))
-    straight.stop()
-    other.stop()
+    assert_continues_exactly(config, "gpl", tmp_path)
 
 
 def test_a_saved_policy_acts_like_the_algorithm(tmp_path: Path) -> None:
     algorithm = small().build_algo()
     algorithm.train()
-    save_checkpoint(algorithm, tmp_path / "saved", card(algorithm))
+    save_checkpoint(algorithm, tmp_path / "saved", card_of(algorithm, "gpl"))
     policy = Policy.load(tmp_path / "saved")
     env = algorithm.env_runner.env
     obs, draws = env.observe(), env.draws()
@@ -183,7 +152,7 @@ def test_one_net_plays_in_teams_of_any_size(tmp_path: Path) -> None:
     from rl_openness.envs.registry import make_environment
 
     algorithm = small().build_algo()
-    save_checkpoint(algorithm, tmp_path / "saved", card(algorithm))
+    save_checkpoint(algorithm, tmp_path / "saved", card_of(algorithm, "gpl"))
     algorithm.stop()
     policy = Policy.load(tmp_path / "saved")
     for team_size in (2, 5, 9):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from rl_openness.algorithms.mappo.config import MAPPO, MAPPOConfig
+from rl_openness.algorithms.mappo.config import MAPPOConfig
 from rl_openness.algorithms.registry import find_method
 from rl_openness.envs.registry import make_environment
 from rl_openness.errors import UserError
 from rl_openness.policies.base import Policy
-from rl_openness.policies.card import PolicyCard
-from rl_openness.rllib.checkpoint import restore_checkpoint, save_checkpoint
+from rl_openness.rllib.checkpoint import save_checkpoint
+from tests.rllib.continuation import assert_continues_exactly, card_of, same, weights
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -24,43 +24,12 @@ def small(**training: object) -> MAPPOConfig:
     return config.env_runners(num_envs_per_env_runner=4).training(**{**sizes, **training})
 
 
-def weights(algorithm: MAPPO) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in algorithm.core_module().state_dict().items()}
-
-
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
-def card(algorithm: MAPPO) -> PolicyCard:
-    config = algorithm.config
-    return PolicyCard("mappo", config.settings().model_dump(), config.env_spec(), config.env, config.env_config, 0, 3)
-
-
 @pytest.mark.parametrize("num_runners", [0, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rewards", ["own", "team"])
 def test_continues_bit_identically(tmp_path: Path, num_runners: int, rewards: str) -> None:
     schedule = [[0, 1e-3], [400, 1e-4]]
     config = small(rewards=rewards, lr=schedule).env_runners(num_env_runners=num_runners)
-    straight = config.copy(copy_frozen=False).build_algo()
-    for _ in range(3):
-        straight.train()
-    save_checkpoint(straight, tmp_path / "saved", card(straight))
-    for _ in range(3):
-        straight.train()
-    other = config.copy(copy_frozen=False).build_algo()
-    other.train()  # whatever it did before
-    restore_checkpoint(other, tmp_path / "saved")
-    for _ in range(3):
-        result = other.train()
-    assert same(weights(straight), weights(other))
-    assert result["training_iteration"] == 6
-    restore_checkpoint(straight, tmp_path / "saved")  # in place
-    for _ in range(3):
-        straight.train()
-    assert same(weights(straight), weights(other))
-    straight.stop()
-    other.stop()
+    assert_continues_exactly(config, "mappo", tmp_path)
 
 
 def test_it_reports_its_losses_and_moves_both_networks() -> None:
@@ -87,7 +56,7 @@ def test_several_learners_share_the_copies() -> None:
 def test_a_saved_policy_acts_like_the_algorithm_and_in_teams_of_any_size(tmp_path: Path) -> None:
     algorithm = small().build_algo()
     algorithm.train()
-    save_checkpoint(algorithm, tmp_path / "saved", card(algorithm))
+    save_checkpoint(algorithm, tmp_path / "saved", card_of(algorithm, "mappo"))
     env = algorithm.env_runner.env
     obs, draws = env.observe(), env.draws()
     for explore in (False, True):
