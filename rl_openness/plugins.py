@@ -40,12 +40,14 @@ def find_plugin(name: str) -> Any:
         sys.path.append(here)
     try:
         module = import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
         raise UserError(f"{name}: module {module_name!r} cannot be imported: {' '.join(reason.split())}") from error
     try:
         return getattr(module, attribute)
-    except AttributeError:
+    except Exception as error:
+        if not isinstance(error, AttributeError):  # a module's own __getattr__
+            raise UserError(f"{name}: {type(error).__name__}: {error}") from error
         known = [each for each in vars(module) if not each.startswith("_")]
         raise UserError(
             f"{name}: module {module_name!r} has no attribute {attribute!r}{nearest(attribute, known)}"

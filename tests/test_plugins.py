@@ -48,6 +48,8 @@ def test_names_of_other_things(name):
         ("import not_there_x", "plugin_b:f", "cannot be imported: No module named 'not_there_x'"),
         ("def f(:\n", "plugin_c:f", "cannot be imported: SyntaxError: "),
         ("1 / 0", "plugin_d:f", "cannot be imported: ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit(0)", "plugin_e:f", "cannot be imported: SystemExit: 0"),
+        ("def __getattr__(name): raise RuntimeError('no')", "plugin_f:f", "plugin_f:f: RuntimeError: no"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(folder, text, name, words):

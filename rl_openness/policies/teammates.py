@@ -189,9 +189,9 @@ def read_population(name: str) -> PopulationFile:
     data = read_yaml(path)
     unknown = set(data) - {"environment", "train", "test"}
     if unknown:
-        raise UserError(f"{path}: {min(unknown)}: unknown key; known: environment, train, test")
+        raise UserError(f"{path}: {min(unknown, key=str)}: unknown key; known: environment, train, test")
     environment = data.get("environment")
-    if environment not in _RULES:
+    if not isinstance(environment, str) or environment not in _RULES:
         raise UserError(f"{path}: environment: must be one of {', '.join(_RULES)}, not {environment!r}")
     types = {split: _types(data.get(split), f"{path}: {split}") for split in ("train", "test") if split in data}
     if "train" not in types:

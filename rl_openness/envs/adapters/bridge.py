@@ -8,7 +8,7 @@ Agents may join, leave, return, die at their first step, arrive dead, vanish wit
 from __future__ import annotations
 
 import logging
-import operator
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -49,6 +49,11 @@ def bridge(
     `ParallelEnv` whose agents may all be away. `agent_returns` also counts what every agent earns by itself, as a
     metric for each name. Raises UserError, naming what is wrong, for an environment that cannot be bridged.
     """
+    _check_count("num_copies", num_copies)
+    if max_steps is not None:
+        _check_count("max_steps", max_steps)
+    if isinstance(agents, str):
+        _check_pattern(agents)
     probe = make_foreign(make_env(), convention, over)
     label = name or probe.label
     reader = Reader(mapping or ObservationMapping(), _declared(probe, agents, label))
@@ -59,10 +64,22 @@ def bridge(
 
     copies = [
         Copy(make, reader, index=index, label=label, pattern=pattern, max_steps=max_steps)
-        for index in range(operator.index(num_copies))
+        for index in range(num_copies)
     ]
     copies[0].adopt(probe)
     return BridgedEnv(copies, reader, label, max_steps, agent_returns=agent_returns)
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise UserError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UserError(f"agents: {pattern!r} is no regular expression: {error}") from None
 
 
 def _declared(foreign: Foreign, agents: str | Sequence[str] | None, label: str) -> dict[Any, Any]:
@@ -85,8 +102,6 @@ class BridgedEnv(OpenVectorEnv):
     def __init__(
         self, copies: list[Copy], reader: Reader, label: str, max_steps: int | None, *, agent_returns: bool = False
     ) -> None:
-        if not copies:
-            raise UserError("num_copies must be at least 1")
         self.spec = EnvSpec(
             name=label,
             agent_columns=reader.agent_columns,

@@ -77,7 +77,8 @@ class Copy:
         self._make, self._reader, self._pattern, self._max_steps = make, reader, pattern, max_steps
         self._index, self._label = index, label
         self._foreign: Foreign | None = None
-        self._numbers = {name: number for number, name in enumerate(reader.kind_of)}
+        self._declared = tuple(reader.kind_of)
+        self._numbers: dict[Name, int] = {}
         self.members: list[Member] = []
         self.seed = self.steps = 0
         self.history: list[NDArray[np.int64]] = []
@@ -89,6 +90,7 @@ class Copy:
     def begin(self, seed: int) -> None:
         """Start an episode. Raises EnvironmentFailedError."""
         self.seed, self.steps, self.history, self.members = seed, 0, [], []
+        self._numbers = {name: number for number, name in enumerate(self._declared)}
         moment = self._guarded(lambda foreign: foreign.reset(seed), None)
         self._checked(lambda: self._update(moment), None)
         if moment.over:
@@ -107,10 +109,7 @@ class Copy:
         return played
 
     def _played(self, moment: Moment, before: list[Member], without: int) -> Played:
-        rewards = {name: float(value) for name, value in moment.rewards.items()}
-        for name, value in rewards.items():
-            if not np.isfinite(value):
-                raise ConventionError(f"the reward of agent {name!r} is {value}")
+        rewards = {name: _reward(name, value) for name, value in moment.rewards.items()}
         were = [member.name for member in self.members]
         events = self._update(moment)
         cut = moment.cut or (not moment.over and self.steps == self._max_steps)
@@ -173,7 +172,7 @@ class Copy:
             if self._foreign is None:
                 self._foreign = self._make()
             return call(self._foreign)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise EnvironmentFailedError(self._where(f"raised {_told(error)}", joint)) from error
 
     def _checked(self, call: Callable[[], Any], joint: dict[Name, Any] | None) -> Any:
@@ -193,6 +192,17 @@ class Copy:
             with contextlib.suppress(Exception):  # it is broken already
                 self._foreign.close()
             self._foreign = None
+
+
+def _reward(name: Name, value: Any) -> float:
+    """A finite number. Raises ConventionError for anything else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if np.ndim(value) or isinstance(value, str) or not np.isfinite(number):
+        raise ConventionError(f"the reward of agent {name!r} is {value!r}, not a finite number")
+    return number
 
 
 def can_act(reading: Reading) -> bool:

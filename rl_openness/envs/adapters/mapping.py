@@ -127,6 +127,8 @@ class Kind:
             raise UserError(
                 f"entry {mask!r} has {width(self.leaves[mask], mask)} numbers for {self.num_actions} actions"
             )
+        if mapping.noop >= self.num_actions:
+            raise UserError(f"mapping.noop is {mapping.noop}, but the actions are 0 to {self.num_actions - 1}")
         self.task_columns = self._columns_of(mapping.tasks)
         self.pair_columns = self._columns_of(mapping.pairs)
         if mapping.tasks is not None:
@@ -134,6 +136,8 @@ class Kind:
             last = mapping.first_task_action + self.slots
             if last > self.num_actions:
                 raise UserError(f"{self.slots} tasks need actions up to {last - 1}, but there are {self.num_actions}")
+            if mapping.first_task_action <= mapping.noop < last:
+                raise UserError(f"mapping.noop ({mapping.noop}) is the action of a task: set it or first_task_action")
 
     def _count_actions(self) -> int:
         if isinstance(self.acts, gym.spaces.Discrete):
@@ -174,7 +178,9 @@ class Kind:
         row = np.concatenate(parts) if parts else np.empty(0, dtype=np.float32)
         mask = None
         if self.mask is not None:
-            mask = np.asarray(entry(observation, self.mask)).ravel() != 0
+            mask = np.asarray(entry(observation, self.mask)).ravel() == 1
+            if len(mask) != self.num_actions:
+                raise ValueError(f"entry {self.mask!r} has {len(mask)} numbers for {self.num_actions} actions")
         if self.mapping.tasks is None:
             return Reading(row, mask)
         return self._with_tasks(observation, row, mask)
@@ -212,8 +218,9 @@ class Kind:
         """The environment's action for a number 0 to `num_actions` - 1."""
         if isinstance(self.acts, gym.spaces.Discrete):
             return int(self.acts.start) + choice
-        nvec = self.acts.nvec  # type: ignore[attr-defined]
-        return np.array(np.unravel_index(choice, nvec.ravel()), dtype=self.acts.dtype).reshape(nvec.shape)
+        nvec, start = self.acts.nvec, self.acts.start  # type: ignore[attr-defined]
+        parts = np.array(np.unravel_index(choice, nvec.ravel()), dtype=self.acts.dtype)
+        return parts.reshape(nvec.shape) + start
 
 
 class Reader:

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from rl_openness.envs.adapters.bridge import BridgedEnv, bridge
 from rl_openness.envs.adapters.copy import EnvironmentFailedError
+from rl_openness.envs.adapters.mapping import ObservationMapping
 from rl_openness.envs.base import NO_OP, PackedObs, StepResult
 from rl_openness.errors import UserError
 from tests.envs.adapters.scripted import Crowd, Line, ScriptedMulti, ScriptedParallel, Weather
@@ -277,7 +278,7 @@ def test_a_failed_copy_begins_anew_where_that_is_asked_for() -> None:
     assert play(env).ended.tolist() == [0]
 
 
-@pytest.mark.parametrize("reward", [np.nan, np.inf])
+@pytest.mark.parametrize("reward", [np.nan, np.inf, None, "x", np.array([1.0]), 1j])
 def test_rewards_must_be_numbers(reward: float) -> None:
     env = world(ScriptedParallel, [Line("ab"), Line("ab", {"b": reward})])
     with pytest.raises(EnvironmentFailedError, match="the reward of agent 'b' is"):
@@ -293,6 +294,23 @@ def test_choices_are_checked_before_anything_moves() -> None:
     play(env)
     with pytest.raises(ValueError, match="choice 0 must lie in -1 to -1"):
         env.step(np.array([0, 0]))  # b is away
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"num_copies": 0}, "num_copies must be a whole number of at least 1, not 0"),
+        ({"num_copies": True}, "num_copies must be"),
+        ({"num_copies": 2.0}, "num_copies must be"),
+        ({"max_steps": 0}, "max_steps must be a whole number of at least 1"),
+        ({"max_steps": 1.5}, "max_steps must be"),
+        ({"agents": "z("}, "is no regular expression"),
+        ({"mapping": ObservationMapping(noop=7)}, "mapping.noop is 7, but the actions are 0 to 2"),
+    ],
+)
+def test_wrong_arguments_are_told(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        bridge(lambda: ScriptedParallel([Line("a")]), **options)
 
 
 def test_environments_of_no_known_kind_are_refused() -> None:
@@ -337,6 +355,27 @@ def test_state_goes_on_exactly() -> None:
             for name in ("agent_rows", "agent_id", "carry", "present", "agent_ptr"):
                 np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
             np.testing.assert_array_equal(play(env).agent_reward, play(other).agent_reward)
+
+
+def test_names_that_a_pattern_accepts_keep_their_numbers_in_a_state() -> None:
+    class Drawn(Crowd):
+        def __init__(self) -> None:
+            super().__init__(Weather(end=0.2))
+            self.known, self.possible_agents = self.possible_agents, self.possible_agents[:1]
+
+        def step(self, actions: dict[str, Any]) -> Any:
+            self.possible_agents, few = self.known, self.possible_agents
+            answer = super().step(actions)
+            self.possible_agents = few
+            return answer
+
+    env, other = (bridge(Drawn, 2, agents="agent .*") for _ in range(2))
+    env.reset(np.arange(2))
+    for _ in range(25):
+        play(env)
+    other.set_state(env.get_state())
+    assert not other.anew.any()
+    np.testing.assert_array_equal(env.observe().agent_id, other.observe().agent_id)
 
 
 def test_an_environment_that_ignores_its_seed_begins_a_new_episode(caplog: pytest.LogCaptureFixture) -> None:

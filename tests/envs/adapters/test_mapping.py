@@ -107,6 +107,23 @@ def test_several_parts_of_an_action_are_one_set() -> None:
     assert [each.action(choice).tolist() for choice in (0, 2, 3, 5)] == [[0, 0], [0, 2], [1, 0], [1, 2]]
 
 
+def test_parts_begin_where_their_space_begins() -> None:
+    each = kind(Box(0, 1, (1,)), MultiDiscrete([2, 3], start=[1, 5]))
+    assert [each.action(choice).tolist() for choice in (0, 5)] == [[1, 5], [2, 7]]
+
+
+def test_a_mask_of_another_length_is_told() -> None:
+    each = kind(Dict({"a": Box(0, 1, (1,)), "action_mask": MultiBinary(3)}))
+    with pytest.raises(ValueError, match="entry 'action_mask' has 2 numbers for 3 actions"):
+        each.read({"a": np.zeros(1), "action_mask": np.ones(2)})
+
+
+def test_the_noop_is_no_task() -> None:
+    space = Dict({"tasks": Box(0, 9, (3, 2))})
+    with pytest.raises(UserError, match="is the action of a task"):
+        kind(space, Discrete(4), ObservationMapping(tasks="tasks", first_task_action=0))
+
+
 class Masked(ParallelEnv):
     """Two agents of different kinds; what they may do is written down."""
 
