@@ -81,7 +81,7 @@ def shared_ray():
     )
     yield {"RAY_ADDRESS": host.stdout.readline().strip(), "RAY_AUTH_MODE": "token"}
     host.stdin.close()
-    host.wait(timeout=60)
+    host.wait(timeout=240)
 
 
 @pytest.fixture(scope="session")

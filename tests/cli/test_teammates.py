@@ -90,7 +90,7 @@ def test_stopped_it_exits_with_130_and_leaves_nothing(tmp_path):
     while not (line := training.stdout.readline()).startswith("iteration"):
         assert line or training.poll() is None
     training.send_signal(signal.SIGINT)
-    printed, said = training.communicate(timeout=60)
+    printed, said = training.communicate(timeout=240)
     assert training.returncode == 130, said
     assert said == ""
     assert "Stopped; nothing was kept." in printed
