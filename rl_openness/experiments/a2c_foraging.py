@@ -18,17 +18,15 @@ from rl_openness.algorithms.mappo.networks.members import deciding
 from rl_openness.envs.base import Int, PackedObs
 from rl_openness.envs.draws import DecisionDraws
 from rl_openness.envs.registry import make_environment
-from rl_openness.errors import StoppedError
 from rl_openness.experiments.process import use_one_thread
-from rl_openness.experiments.schema import ExperimentSettings
+from rl_openness.experiments.self_play import learn_in_self_play
 from rl_openness.experiments.strength import COPIES, episodes_played, strength
 from rl_openness.experiments.teammates import Request
-from rl_openness.experiments.train import train
 from rl_openness.policies.base import Policy
 from rl_openness.policies.checkpoint import load_policy
 from rl_openness.policies.foraging import foraging_rules
 
-ENVIRONMENT = {"controlled": "all", "team_size": 5, "slots": 5}
+ENVIRONMENT = {"team_size": 5, "slots": 5}
 SETTINGS = {
     "rewards": "own",
     "num_envs_per_env_runner": 64,
@@ -44,20 +42,7 @@ TEAM_SIZE = 3
 
 def learn(request: Request) -> Path:
     """See `teammates.Recipe`."""
-    data = {
-        "name": "a2c-foraging",
-        "algorithm": "mappo",
-        "environment": {"name": "foraging", "options": ENVIRONMENT},
-        "settings": SETTINGS,
-        "run": {"env_steps": request.env_steps, "seed": request.seed, "checkpoint_every": request.env_steps},
-        "evaluation": {"episodes": 1, "rules": ["H1"]},
-        "tracking": {"mlflow": False},
-    }
-    settings = ExperimentSettings.model_validate(data)
-    outcome = train(settings, request.folder / "run", report=request.report, say=request.say)
-    if outcome.evaluation is None:
-        raise StoppedError("stopped before the training was done; nothing was kept")
-    return outcome.checkpoint / "policy"
+    return learn_in_self_play(request, "foraging", ENVIRONMENT, "mappo", SETTINGS, rule="H1")
 
 
 def measure(folder: Path) -> dict[str, Any]:

@@ -10,15 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rl_openness.errors import StoppedError
 from rl_openness.experiments.process import use_one_thread
-from rl_openness.experiments.schema import ExperimentSettings
+from rl_openness.experiments.self_play import learn_in_self_play
 from rl_openness.experiments.strength import among_heuristics, episodes_played, in_self_play
 from rl_openness.experiments.teammates import Request
-from rl_openness.experiments.train import train
 from rl_openness.policies.base import Policy
 
-ENVIRONMENT: dict[str, Any] = {"controlled": "all", "team_size": 5, "slots": 5}
+ENVIRONMENT = {"team_size": 5, "slots": 5}
 SETTINGS: dict[str, Any] = {  # smaller layers than GPL's, for the weights' file, and a faster target for a shorter run
     "num_envs_per_env_runner": 32,
     "horizon_as_terminal": False,
@@ -36,20 +34,8 @@ EXPLORED, EPSILON = 0.6, 0.05
 
 def learn(request: Request) -> Path:
     """See `teammates.Recipe`."""
-    data = {
-        "name": "dqn-wolfpack",
-        "algorithm": "gpl",
-        "environment": {"name": "wolfpack", "options": ENVIRONMENT},
-        "settings": {**SETTINGS, "epsilon": [[0, 1.0], [EXPLORED * request.env_steps, EPSILON]]},
-        "run": {"env_steps": request.env_steps, "seed": request.seed, "checkpoint_every": request.env_steps},
-        "evaluation": {"episodes": 1, "rules": ["random"]},
-        "tracking": {"mlflow": False},
-    }
-    settings = ExperimentSettings.model_validate(data)
-    outcome = train(settings, request.folder / "run", report=request.report, say=request.say)
-    if outcome.evaluation is None:
-        raise StoppedError("stopped before the training was done; nothing was kept")
-    return outcome.checkpoint / "policy"
+    settings = {**SETTINGS, "epsilon": [[0, 1.0], [EXPLORED * request.env_steps, EPSILON]]}
+    return learn_in_self_play(request, "wolfpack", ENVIRONMENT, "gpl", settings, rule="random")
 
 
 def measure(folder: Path) -> dict[str, Any]:

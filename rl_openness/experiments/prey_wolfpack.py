@@ -23,6 +23,7 @@ from rl_openness.errors import StoppedError
 from rl_openness.evaluation.rollout import play_episodes
 from rl_openness.experiments.prey_dqn import DoubleDQN, ExploringPrey, Replay
 from rl_openness.experiments.process import stop_on_signal, use_one_thread
+from rl_openness.experiments.strength import FIRST_SEED, mean_and_error
 from rl_openness.experiments.teammates import Request
 from rl_openness.experiments.train import Progress
 from rl_openness.policies.card import PREY, PolicyCard
@@ -48,7 +49,7 @@ SETTINGS: dict[str, Any] = {
 """`lr` falls linearly over the whole training, `epsilon` over its first `epsilon_share`; `replay_steps` and
 `learning_starts` count environment steps, an update comes with every step of all `COPIES`."""
 REPORT_EVERY = 64
-FIRST_SEED, EPISODES = 500_000, 400
+EPISODES = 400
 TEAM_SIZES, LEARNERS = (3, 5), ("greedy", "random")
 
 
@@ -147,9 +148,7 @@ def measure(folder: Path) -> dict[str, Any]:
             for name, prey in {"dqn": str(folder), "evader": "evader", "random": "random"}.items():
                 options = {"team_size": team_size, "slots": 5, "teammates": list(HEURISTICS), "prey": prey}
                 table = play_episodes(make_environment("wolfpack", COPIES, options), make_wolfpack_rule(learner), seeds)
-                caught = table["captures"].to_numpy(dtype=np.float64)
-                error = float(caught.std(ddof=1)) / len(caught) ** 0.5
-                row[name] = {"mean": round(float(caught.mean()), 3), "standard_error": round(error, 3)}
+                row[name] = mean_and_error(table["captures"])
     return {
         "reward": "-1 when caught, else 0; a life is an episode",
         "world": "wolfpack, 10 x 10, 2 prey, 200 steps, the seven heuristics as teammates",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rl_openness.envs.base import OpenVectorEnv
 from rl_openness.envs.registry import make_environment
@@ -34,10 +35,15 @@ def strength(
     for name, policy in players.items():
         table = play_episodes(env, policy, seeds)
         for column in columns:
-            values = table[column].to_numpy(dtype=np.float64)
-            error = float(values.std(ddof=1)) / len(values) ** 0.5
-            numbers[column][name] = {"mean": round(float(values.mean()), 3), "standard_error": round(error, 3)}
+            numbers[column][name] = mean_and_error(table[column])
     return numbers
+
+
+def mean_and_error(column: pd.Series[Any]) -> dict[str, float]:
+    """Mean and standard error, as cards show them."""
+    values = column.to_numpy(dtype=np.float64)
+    error = float(values.std(ddof=1)) / len(values) ** 0.5
+    return {"mean": round(float(values.mean()), 3), "standard_error": round(error, 3)}
 
 
 def among_heuristics(players: Mapping[str, Policy]) -> list[dict[str, Any]]:

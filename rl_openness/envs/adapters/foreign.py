@@ -107,13 +107,14 @@ class ParallelForeign(Foreign):
         terminated = frozenset(name for name, flag in terminations.items() if flag and name != ALL)
         truncated = frozenset(name for name, flag in truncations.items() if flag and name != ALL) - terminated
         done = terminated | truncated
+        over = bool(self._over(self.env)) if self._over else not set(listed) - done
         return Moment(
             observations={name: observations[name] for name in listed if name in observations and name not in done},
             rewards=rewards,
             terminated=terminated,
             truncated=truncated,
             last={name: observations[name] for name in done if name in observations},
-            over=(over := bool(self._over(self.env)) if self._over else not set(listed) - done),
+            over=over,
             cut=over and bool(truncated),
         )
 
@@ -183,8 +184,8 @@ def _derives(env: Any, package: str, name: str) -> bool:
     return any(c.__name__ == name and c.__module__.partition(".")[0] == package for c in type(env).__mro__)
 
 
-def convention_of(env: Any) -> str:
-    """`parallel` or `rllib`. Raises UserError, saying what to do, for anything else."""
+def convention_of(env: Any) -> Literal["parallel", "rllib"]:
+    """Which it follows. Raises UserError, saying what to do, for anything else."""
     if _derives(env, "ray", "MultiAgentEnv"):
         return "rllib"
     if _derives(env, "pettingzoo", "ParallelEnv"):
@@ -203,7 +204,7 @@ def convention_of(env: Any) -> str:
 def make_foreign(env: Any, convention: Convention = "auto", over: Callable[[Any], bool] | None = None) -> Foreign:
     """An environment by the convention it follows. Raises UserError if that cannot be told."""
     if convention == "auto":
-        convention = "rllib" if convention_of(env) == "rllib" else "parallel"
+        convention = convention_of(env)
     if convention == "rllib":
         if over is not None:
             raise UserError(f"over: an RLlib MultiAgentEnv says itself when an episode has ended ({ALL!r})")

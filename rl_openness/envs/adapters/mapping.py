@@ -1,13 +1,13 @@
 """How observations and actions of a foreign environment become rows, tasks, pairs and choices.
 
-Without a `Mapping` everything that an agent observes is its own row, and its `Discrete` (or small `MultiDiscrete`)
-actions are a fixed set; an entry `action_mask` says which of them do something.
+Without an `ObservationMapping` everything that an agent observes is its own row, and its `Discrete` (or small
+`MultiDiscrete`) actions are a fixed set; an entry `action_mask` says which of them do something.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -108,6 +108,24 @@ def scales(space: gym.Space[Any], count: int) -> NDArray[np.float64]:
     return np.where(usual, 1.0 / np.where(usual, bound, 1.0), 1.0)
 
 
+def count_actions(space: gym.Space[Any]) -> int | None:
+    """Actions of a Discrete space, or all combinations of a MultiDiscrete one; None for any other."""
+    if isinstance(space, gym.spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return int(np.prod(space.nvec.astype(np.int64)))
+    return None
+
+
+def numbered_action(space: gym.Space[Any], number: int) -> Any:
+    """The action of a Discrete or MultiDiscrete space with a number from 0 on, the last part counting fastest."""
+    if isinstance(space, gym.spaces.Discrete):
+        return int(space.start) + number
+    assert isinstance(space, gym.spaces.MultiDiscrete)
+    parts = np.array(np.unravel_index(number, space.nvec.ravel()), dtype=space.dtype)
+    return parts.reshape(space.nvec.shape) + space.start
+
+
 class Kind:
     """Agents with the same spaces: how one of them is read, and what its choices mean."""
 
@@ -140,14 +158,12 @@ class Kind:
                 raise UserError(f"mapping.noop ({mapping.noop}) is the action of a task: set it or first_task_action")
 
     def _count_actions(self) -> int:
-        if isinstance(self.acts, gym.spaces.Discrete):
-            return int(self.acts.n)
-        if isinstance(self.acts, gym.spaces.MultiDiscrete):
-            count = int(np.prod(self.acts.nvec.astype(np.int64)))
-            if count <= MAX_ACTIONS:
-                return count
+        count = count_actions(self.acts)
+        if count is None:
+            raise UserError(f"actions must be Discrete (or a small MultiDiscrete), not {self.acts}")
+        if count > MAX_ACTIONS and isinstance(self.acts, gym.spaces.MultiDiscrete):
             raise UserError(f"actions MultiDiscrete({self.acts.nvec.tolist()}) are {count:,} combinations, too many")
-        raise UserError(f"actions must be Discrete (or a small MultiDiscrete), not {self.acts}")
+        return count
 
     def _rows_of(self, name: str) -> int:
         space = self.leaves[name]
@@ -178,9 +194,12 @@ class Kind:
         row = np.concatenate(parts) if parts else np.empty(0, dtype=np.float32)
         mask = None
         if self.mask is not None:
-            mask = np.asarray(entry(observation, self.mask)).ravel() == 1
+            given = np.asarray(entry(observation, self.mask)).ravel()
+            mask = given == 1
             if len(mask) != self.num_actions:
                 raise ValueError(f"entry {self.mask!r} has {len(mask)} numbers for {self.num_actions} actions")
+            if not (mask | (given == 0)).all():
+                raise ValueError(f"entry {self.mask!r} must be 0 or 1 for each action, not {given.tolist()}")
         if self.mapping.tasks is None:
             return Reading(row, mask)
         return self._with_tasks(observation, row, mask)
@@ -216,11 +235,7 @@ class Kind:
 
     def action(self, choice: int) -> Any:
         """The environment's action for a number 0 to `num_actions` - 1."""
-        if isinstance(self.acts, gym.spaces.Discrete):
-            return int(self.acts.start) + choice
-        nvec, start = self.acts.nvec, self.acts.start  # type: ignore[attr-defined]
-        parts = np.array(np.unravel_index(choice, nvec.ravel()), dtype=self.acts.dtype)
-        return parts.reshape(nvec.shape) + start
+        return numbered_action(self.acts, choice)
 
 
 class Reader:
@@ -265,18 +280,16 @@ class Reader:
         """An agent's observation; see `Kind.read`."""
         number = self.kind_of[name]
         reading = self.kinds[number].read(observation)
-        if self.num_actions is not None and reading.mask is None and self.kinds[number].num_actions < self.num_actions:
-            reading = Reading(reading.row, np.ones(self.kinds[number].num_actions, dtype=np.bool_))
-        if reading.mask is not None and self.num_actions is not None and len(reading.mask) < self.num_actions:
-            mask = np.zeros(self.num_actions, dtype=np.bool_)
-            mask[: len(reading.mask)] = reading.mask
-            reading = Reading(reading.row, mask)
         if len(self.kinds) == 1:
             return reading
         row = np.zeros(len(self.agent_columns), dtype=np.float32)
         row[number] = 1.0
         row[self._start[number] : self._start[number + 1]] = reading.row
-        return Reading(row, reading.mask, reading.tasks, reading.slot, reading.legal, reading.pairs)
+        mask = reading.mask
+        if self.num_actions is not None:  # those of the largest set that this kind lacks do nothing
+            mask = np.zeros(self.num_actions, dtype=np.bool_)
+            mask[: self.kinds[number].num_actions] = True if reading.mask is None else reading.mask
+        return replace(reading, row=row, mask=mask)
 
     def action(self, name: Hashable, reading: Reading, choice: int) -> Any:
         """The environment's action for a choice: a pair of the agent, or an action of the fixed set; -1 = no-op."""

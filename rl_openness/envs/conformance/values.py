@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rl_openness.envs.adapters.mapping import MASK, entries, entry
+from rl_openness.envs.adapters.mapping import MASK, count_actions, entries, entry, numbered_action
 
 
 def misfit(space: gym.Space[Any], value: Any, name: str = "") -> tuple[str, str, str] | None:
@@ -107,12 +107,9 @@ def mask_of(space: gym.Space[Any], observation: Any, named: str | None = None) -
 
 def random_action(space: gym.Space[Any], mask: np.ndarray[Any, Any] | None, rng: np.random.Generator) -> Any:
     """An action that the mask (over all combinations, if they are several) allows; any if it allows none."""
-    if isinstance(space, gym.spaces.Discrete):
-        return int(space.start) + int(_pick(int(space.n), mask, rng))
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        nvec = space.nvec.ravel()
-        number = _pick(int(np.prod(nvec.astype(np.int64))), mask, rng)
-        return np.array(np.unravel_index(number, nvec), dtype=space.dtype).reshape(space.nvec.shape)
+    count = count_actions(space)
+    if count is not None:
+        return numbered_action(space, _pick(count, mask, rng))
     space.seed(int(rng.integers(2**31)))
     return space.sample()
 
@@ -127,7 +124,7 @@ def action_outside(space: gym.Space[Any]) -> Any:
     if isinstance(space, gym.spaces.Discrete):
         return int(space.start) + int(space.n) + 1
     if isinstance(space, gym.spaces.MultiDiscrete):
-        return (space.nvec + 1).astype(space.dtype)
+        return (space.start + space.nvec + 1).astype(space.dtype)
     return None
 
 

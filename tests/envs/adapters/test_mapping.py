@@ -118,6 +118,13 @@ def test_a_mask_of_another_length_is_told() -> None:
         each.read({"a": np.zeros(1), "action_mask": np.ones(2)})
 
 
+@pytest.mark.parametrize("value", [2, np.nan, -1])
+def test_a_mask_is_zero_or_one(value: float) -> None:
+    each = kind(Dict({"a": Box(0, 1, (1,)), "action_mask": Box(-1, 2, (3,))}))
+    with pytest.raises(ValueError, match="entry 'action_mask' must be 0 or 1 for each action"):
+        each.read({"a": np.zeros(1), "action_mask": np.array([1, value, 0])})
+
+
 def test_the_noop_is_no_task() -> None:
     space = Dict({"tasks": Box(0, 9, (3, 2))})
     with pytest.raises(UserError, match="is the action of a task"):

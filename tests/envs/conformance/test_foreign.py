@@ -380,6 +380,16 @@ def test_a_crash_after_the_end_is_told_and_not_shared():
     expect(check(Crashes), "note", "after-end-crash", None, 5, "crashes the process (SIGSEGV)")
 
 
+def test_actions_of_several_parts_begin_where_their_space_begins():
+    class Parts(Meadow):
+        acts = gym.spaces.MultiDiscrete([2, 3], start=[1, 5])
+
+        def action_space(self, agent):
+            return self.acts
+
+    assert check(Parts).faults == ()
+
+
 def test_accepting_what_is_no_action_is_a_note():
     class Lenient(Meadow):
         def refuse(self, actions):
