@@ -24,7 +24,7 @@ from rl_openness.envs.adapters.rllib import OpenMultiAgentEnv, open_multi_agent_
 from rl_openness.envs.base import EnvSpec
 from rl_openness.envs.registry import make_environment
 from rl_openness.nn.inputs import TeamTensors
-from rl_openness.policies.wildfire import Random
+from rl_openness.policies.generic import Random
 
 NAME = "open_multi_agent"
 LOWEST = torch.finfo(torch.float32).min

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rl_openness.envs.wildfire import make_wildfire
-from rl_openness.policies.wildfire import Random
+from rl_openness.policies.generic import Random
 
 SETUP = "3x3/S3"
 # Reference (free-range-zoo 0.1.25): `step` alone, unbuffered to buffered draws, by number of parallel environments.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rl_openness.envs.base import NO_OP, EnvSpec, Int, PackedObs
+from rl_openness.envs.base import NO_OP, Int, PackedObs
 from rl_openness.envs.draws import DecisionDraws
 
 
-def random_choices(obs: PackedObs, spec: EnvSpec, draws: DecisionDraws) -> Int:
+def random_choices(obs: PackedObs, num_actions: int | None, draws: DecisionDraws) -> Int:
     """int64 [M]: uniform among a member's pairs and no-op, or among the actions that its mask allows; else no-op.
 
     A function of the copy's draws, its members' identities and what they may do, whatever the batch.
@@ -16,10 +16,10 @@ def random_choices(obs: PackedObs, spec: EnvSpec, draws: DecisionDraws) -> Int:
     deciding = obs.present if obs.controlled is None else obs.present & obs.controlled
     share = draws.uniform(obs.agent_copy, obs.agent_id)
     choices = np.full(len(obs.present), NO_OP, dtype=np.int64)
-    if spec.num_actions is None:
+    if num_actions is None:
         return np.where(deciding, (share * (np.diff(obs.pair_ptr) + 1)).astype(np.int64) - 1, NO_OP)
     if obs.action_mask is None:
-        return np.where(deciding, (share * spec.num_actions).astype(np.int64), NO_OP)
+        return np.where(deciding, (share * num_actions).astype(np.int64), NO_OP)
     counts = obs.action_mask.sum(axis=1)
     nth = (share * counts).astype(np.int64)
     member = deciding & (counts > 0)

@@ -22,16 +22,21 @@ class Noop(Policy):
 
 
 class Random(Policy):
-    """Uniform among the tasks in reach and doing nothing, or among the actions that do something."""
+    """Uniform among the tasks in reach and doing nothing, or among the actions that do something.
+
+    `num_actions`: as in `EnvSpec`, None where agents choose among tasks.
+    """
 
     name = "random"
 
-    def __init__(self, spec: EnvSpec) -> None:
-        self._spec = spec
+    memoryless = True
+
+    def __init__(self, num_actions: int | None = None) -> None:
+        self._num_actions = num_actions
 
     def act(self, obs: PackedObs, draws: DecisionDraws | None = None) -> Int:
         """See `Policy.act`."""
-        return random_choices(obs, self._spec, draws or DecisionDraws.fresh(obs.num_copies))
+        return random_choices(obs, self._num_actions, draws or DecisionDraws.fresh(obs.num_copies))
 
 
 GENERIC: dict[str, type[Policy]] = {"noop": Noop, "random": Random}
@@ -40,4 +45,4 @@ GENERIC: dict[str, type[Policy]] = {"noop": Noop, "random": Random}
 
 def generic_policy(name: str, spec: EnvSpec) -> Policy:
     """One of `GENERIC` for an environment of that `spec`."""
-    return Random(spec) if name == "random" else Noop()
+    return Random(spec.num_actions) if name == "random" else Noop()

@@ -18,6 +18,7 @@ from rl_openness.envs.ragged import pointer
 from rl_openness.envs.wildfire.view import AGENT_COLUMNS, TASK_COLUMNS
 from rl_openness.errors import UserError, nearest
 from rl_openness.policies.base import Policy
+from rl_openness.policies.generic import Noop, Random
 
 _POWER = AGENT_COLUMNS.index("power")
 _SIZE = TASK_COLUMNS.index("size")
@@ -41,28 +42,6 @@ def _uniform_among(obs: PackedObs, wanted: Bool, draws: DecisionDraws | None) ->
     choices = np.full(len(count), NO_OP, dtype=np.int64)
     choices[members] = pairs[pointer(count)[members] + rank] - obs.pair_ptr[members]
     return choices
-
-
-class Noop(Policy):
-    """Never fights."""
-
-    name = "noop"
-
-    def act(self, obs: PackedObs, draws: DecisionDraws | None = None) -> Int:
-        """No-op [M]."""
-        return np.full(len(obs.present), NO_OP, dtype=np.int64)
-
-
-class Random(Policy):
-    """Uniform over the options and no-op."""
-
-    name = "random"
-
-    def act(self, obs: PackedObs, draws: DecisionDraws | None = None) -> Int:
-        """See `Policy.act`."""
-        options = np.diff(obs.pair_ptr) + 1
-        choices: Int = (_one_draw_per_member(obs, draws) * options).astype(np.int64) - 1
-        return choices
 
 
 class _Extreme(Policy):

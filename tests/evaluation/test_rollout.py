@@ -14,7 +14,8 @@ from rl_openness.errors import RunFailedError
 from rl_openness.evaluation.metrics import percent_of_optimum, summarise
 from rl_openness.evaluation.rollout import EPISODE_COLUMNS, play_episodes
 from rl_openness.policies.base import Policy
-from rl_openness.policies.wildfire import Noop, make_rule
+from rl_openness.policies.generic import Noop
+from rl_openness.policies.wildfire import make_rule
 
 SEEDS = [5, 3, 5, 2**40, 0, 17, 200, 201, 202, 203, 204]
 UPSTREAM: dict[str, Any] = {"setup": "upstream/4x4/S3"}  # episodes of different lengths, ended by themselves

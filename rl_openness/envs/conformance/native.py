@@ -87,7 +87,7 @@ class NativeChecker:
             if findings.any_fault():
                 raise BrokenError
             self._count(obs, before, running - fresh, running)
-            choices = random_choices(obs, env.spec, DecisionDraws(self._keys(env)))
+            choices = random_choices(obs, env.spec.num_actions, DecisionDraws(self._keys(env)))
             result = self._call("step", partial(env.step, choices))
             self._tell(result_problems(result, obs, env.spec, choices), obs, seeds)
             for b in sorted(running):
@@ -165,7 +165,7 @@ class NativeChecker:
         env = self._call("the constructor", lambda: self._make(self.copies))
         env.reset(seeds)
         for _ in range(5):
-            env.step(random_choices(env.observe(), env.spec, env.draws()))
+            env.step(random_choices(env.observe(), env.spec.num_actions, env.draws()))
         state = self._call("get_state", env.get_state)
         for name, array in state.items():
             if not isinstance(array, np.ndarray) or array.dtype == object:
@@ -186,7 +186,7 @@ class NativeChecker:
                 remedy = "The state must hold everything that the next steps depend on, carry included."
                 self.findings.fault("state", text, remedy)
                 return
-            choices = random_choices(mine, env.spec, env.draws())
+            choices = random_choices(mine, env.spec.num_actions, env.draws())
             env.step(choices)
             fresh.step(choices)
 

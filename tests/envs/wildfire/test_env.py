@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rl_openness.envs.base import PackedObs, StepResult, concatenate
 from rl_openness.envs.draws import DecisionDraws
 from rl_openness.envs.wildfire import WildfireEnv, make_wildfire
-from rl_openness.policies.wildfire import Random
+from rl_openness.policies.generic import Random
 from tests.envs.alike import assert_a_copy_is_its_own, assert_same
 
 few = settings(max_examples=25, deadline=None)
