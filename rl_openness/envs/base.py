@@ -271,6 +271,9 @@ class OpenVectorEnv(ABC):
     restart_failed: bool = False
     """Whether a copy of a foreign environment that raises begins anew, instead of ending everything."""
 
+    anew: Bool | None = None
+    """[B] copies that the last `set_state` could not bring back, and began anew (foreign environments only)."""
+
     @abstractmethod
     def reset(self, seeds: Int | Sequence[int] | None = None, copies: Int | None = None) -> None:
         """Start the named copies (default all) anew; `seeds` [len(copies)] start their episode count at 0.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_openness.envs.base import OpenVectorEnv, PackedObs, StepResult, concatenate
+from rl_openness.envs.base import Bool, Int, OpenVectorEnv, PackedObs, StepResult, concatenate
 from rl_openness.nn.acting import Decider
 from rl_openness.rllib.chunk import RolloutChunk, join_steps
 
@@ -52,9 +52,10 @@ class Sampler:
         final_steps: list[NDArray[np.int64]] = []
         copies = self.env.num_copies
         failed = np.zeros(copies, dtype=np.bool_)
-        begins = self.env.decision_keys()
+        draws = self.env.draws()
+        begins = draws.keys
         for t in range(num_steps):
-            decision = network.act(self._obs, self.env.draws(), self._memory, explore=explore)
+            decision = network.act(self._obs, draws, self._memory, explore=explore)
             if decision.memory_in is not None and t % self.window == 0:
                 memories.append(decision.memory_in.numpy())
             result = self.env.step(decision.choices)
@@ -74,7 +75,7 @@ class Sampler:
             parted.append(result.parted)
             if result.failed is not None:
                 failed[result.failed] = True
-            self._obs, self._memory = self.env.observe(), decision.memory
+            self._obs, self._memory, draws = self.env.observe(), decision.memory, self.env.draws()
         chunk = RolloutChunk(
             num_steps=num_steps,
             num_copies=copies,
@@ -92,7 +93,7 @@ class Sampler:
             agent_reward=np.concatenate(own_rewards) if self.agent_rewards else None,
             parted=_parted(parted, steps),
             begins=begins,
-            goes_on=self.env.decision_keys(),
+            goes_on=draws.keys,
             source=self.source,
         )
         self.failures += int(failed.sum())
@@ -107,13 +108,14 @@ class Sampler:
             events = {name: float(counts[copy]) for name, counts in self._events.items()}
             episode = {"return": float(self._returns[copy]), "length": float(self._lengths[copy]), **events}
             self._finished.append((int(copy), episode))
-        self._returns[result.ended] = 0.0
-        self._lengths[result.ended] = 0
-        for counts in self._events.values():
-            counts[result.ended] = 0
+        self._forget(result.ended)
         if result.failed is not None:
-            for total in (self._returns, self._lengths, *self._events.values()):
-                total[result.failed] = 0
+            self._forget(result.failed)
+
+    def _forget(self, copies: Int | Bool) -> None:
+        """What was counted of the running episodes of some copies."""
+        for total in (self._returns, self._lengths, *self._events.values()):
+            total[copies] = 0
 
     def finished_episodes(self) -> list[tuple[int, dict[str, float]]]:
         """Episodes that ended since the last call: their copy, and return, length and the sum of every event."""
@@ -151,6 +153,8 @@ class Sampler:
         self._returns = np.array(state["returns"])
         self._lengths = np.array(state["lengths"])
         self._events = {name: np.array(counts) for name, counts in state["events"].items()}
+        if self.env.anew is not None:
+            self._forget(self.env.anew)
         self._finished = []
         self._recent = [dict(episode) for episode in state["recent"]]
 

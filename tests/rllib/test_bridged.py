@@ -11,11 +11,14 @@ import torch
 from ray.rllib.examples.envs.classes.multi_agent import MultiAgentCartPole
 
 from rl_openness.algorithms.mappo.config import MAPPOConfig, PLATOConfig
+from rl_openness.algorithms.mappo.networks.plato import PlatoNetwork
+from rl_openness.algorithms.mappo.settings import PlatoSettings
 from rl_openness.envs.adapters.bridge import bridge
 from rl_openness.envs.registry import make_environment, register_environment
 from rl_openness.evaluation.rollout import play_episodes
 from rl_openness.policies.base import Policy
 from rl_openness.rllib.checkpoint import save_checkpoint
+from rl_openness.rllib.sampler import Sampler
 from tests.envs.adapters.errands import MAPPING, Errands
 from tests.envs.adapters.scripted import Crowd, Weather
 from tests.rllib.continuation import assert_continues_exactly, card_of
@@ -99,6 +102,21 @@ def test_what_stands_in_rows_that_mean_nothing_changes_no_bit() -> None:
 
 def test_it_goes_on_exactly_from_a_checkpoint(tmp_path: Path) -> None:
     assert_continues_exactly(plato(), "plato", tmp_path)
+
+
+def test_an_episode_that_does_not_come_back_is_not_counted_on() -> None:
+    """After 5 of 20 steps, two environments that ignore their seed begin new episodes, of 20 steps again."""
+
+    class Unseeded(Errands):
+        def reset(self, seed: int | None = None, options: Any = None) -> Any:
+            return super().reset(None)
+
+    actor = PlatoNetwork(errands(1).spec, PlatoSettings(hidden=8)).actor
+    samplers = [Sampler(bridge(Unseeded, 2, mapping=MAPPING), window=1) for _ in range(2)]
+    samplers[0].collect(actor, 5)
+    samplers[1].set_state(samplers[0].state())
+    samplers[1].collect(actor, 20)
+    assert [episode["length"] for _, episode in samplers[1].finished_episodes()] == [20.0, 20.0]
 
 
 def test_failing_copies_begin_anew_and_their_fragments_are_dropped() -> None:

@@ -116,7 +116,6 @@ class BridgedEnv(OpenVectorEnv):
         self._episode = np.full(len(copies), -1, dtype=np.int64)
         self._obs: PackedObs | None = None
         self._begun = False
-        self.anew = np.zeros(len(copies), dtype=np.bool_)
 
     def reset(self, seeds: Int | Sequence[int] | None = None, copies: Int | None = None) -> None:
         """See `OpenVectorEnv.reset`."""
