@@ -1,13 +1,18 @@
-"""A step of somebody else's environment in a process of its own, for where it may crash or hang."""
+"""What somebody else's environment may do beyond its answers: crash, hang, draw from generators that all share."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
+import random
 import select
 import signal
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
+
+from rl_openness.envs.conformance.values import same
 
 PATIENCE = 10.0
 """Seconds that a step may take."""
@@ -46,3 +51,24 @@ def _answer(step: Callable[[], Any], writing: int) -> None:
             os.write(writing, str(next(iter(answer[0]))).encode())
     finally:
         os._exit(0)
+
+
+def watched(call: Callable[[], Any]) -> tuple[Any, list[str]]:
+    """What `call` gives, and the global generators that it has drawn from or seeded; they are put back."""
+    # The global generators are what is looked for. They get states of their own first: the episode that is played
+    # again may have left them just as playing it again does.
+    numpy_before, python_before = np.random.get_state(), random.getstate()  # noqa: NPY002
+    np.random.seed(271_828)  # noqa: NPY002
+    random.seed(271_828)
+    now = _global_states()
+    try:
+        result = call()
+        return result, [name for name, state in _global_states().items() if not same(state, now[name])]
+    finally:
+        np.random.set_state(numpy_before)  # noqa: NPY002
+        random.setstate(python_before)
+
+
+def _global_states() -> dict[str, Any]:
+    _, keys, place, *_ = np.random.get_state()  # noqa: NPY002
+    return {"numpy.random": (keys, place), "random": random.getstate()[1]}

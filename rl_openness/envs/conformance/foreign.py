@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import copy
 import numbers
-import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from rl_openness.envs.adapters.foreign import ALL, Convention, Foreign, Name, make_foreign
-from rl_openness.envs.conformance.apart import whom_it_answers
+from rl_openness.envs.adapters.foreign import Convention, Foreign, Name, make_foreign
+from rl_openness.envs.conformance.apart import watched, whom_it_answers
 from rl_openness.envs.conformance.findings import Findings
-from rl_openness.envs.conformance.rules import Episode, ParallelRules, Raw, RllibRules, Rules
+from rl_openness.envs.conformance.rules import Episode, ParallelRules, Raw, RllibRules, Rules, difference
 from rl_openness.envs.conformance.values import action_outside, mask_of, misfit, random_action, same
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
@@ -256,7 +256,7 @@ class ForeignChecker:
 
     def check_repeats(self, seed: int, trajectory: Trajectory) -> None:
         """The same seed and actions again: alone, and with another copy that plays in between."""
-        alone, touched = _watched(lambda: self._first_difference(seed, trajectory, other=False))
+        alone, touched = watched(lambda: self._first_difference(seed, trajectory, other=False))
         for name in touched:
             self.findings.seed, self.findings.step = seed, None
             self.findings.fault(
@@ -288,63 +288,66 @@ class ForeignChecker:
                 who,
             )
 
-    def _new_ones_agree(self, seed: int, trajectory: Trajectory) -> bool:
-        """Whether two new environments say the same when these actions are played."""
-        rules, again = self._new(), []
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        """What is found meanwhile is nobody's."""
         kept, self.findings = self.findings, Findings()
         try:
-            for step, (joint, _) in enumerate(trajectory):
-                now = self._answer(rules, seed, None) if step == 0 else self._answer(rules, None, joint)
-                again.append((joint, copy.deepcopy(now)))
-        except BrokenError:
-            return False
+            yield
         finally:
             self.findings = kept
-        return self._first_difference(seed, again, other=False) is None
+
+    def _again(self, seed: int, trajectory: Trajectory, *, other: bool) -> Iterator[Raw]:
+        """Answers of a new environment to the actions of a trajectory; `other`: with another one reset in between."""
+        rules, neighbour = self._new(), self._new() if other else None
+        for step, (joint, _) in enumerate(trajectory):
+            if neighbour is not None:
+                self._answer(neighbour, seed + 1_000_003, None)
+            yield self._answer(rules, seed, None) if step == 0 else self._answer(rules, None, joint)
+
+    def _new_ones_agree(self, seed: int, trajectory: Trajectory) -> bool:
+        """Whether two new environments say the same when these actions are played."""
+        with self._quietly():
+            try:
+                answers = [copy.deepcopy(answer) for answer in self._again(seed, trajectory, other=False)]
+            except BrokenError:
+                return False
+        first = [(joint, answer) for (joint, _), answer in zip(trajectory, answers, strict=True)]
+        return self._first_difference(seed, first, other=False) is None
 
     def _first_difference(
         self, seed: int, trajectory: Trajectory, *, other: bool
     ) -> tuple[int, Name | None, str] | None:
         """Step, agent and what first differs from a trajectory when it is played again in a new environment."""
-        rules = self._new()
-        neighbour = self._new() if other else None
-        quiet = Findings()
-        self.findings, kept = quiet, self.findings
         step = 0
-        try:
-            for step, (joint, raw) in enumerate(trajectory):
-                if neighbour is not None:
-                    self._answer(neighbour, seed + 1_000_003, None)
-                now = self._answer(rules, seed, None) if step == 0 else self._answer(rules, None, joint)
-                found = _difference(raw, now)
-                if found is not None:
-                    return step, *found
-        except BrokenError:
-            return step, None, "whether it raises an error"
-        finally:
-            self.findings = kept
+        with self._quietly():
+            try:
+                for answer in self._again(seed, trajectory, other=other):
+                    found = difference(trajectory[step][1], answer)
+                    if found is not None:
+                        return step, *found
+                    step += 1
+            except BrokenError:
+                return step, None, "whether it raises an error"
         return None
 
     def check_illegal_action(self, seed: int) -> None:
         """An action outside its space: should be refused."""
-        rules = self._new()
-        quiet, kept = Findings(), self.findings
-        self.findings = rules.findings = quiet
-        try:
-            raw = self._answer(rules, seed, None)
-            acting = rules.acting(raw)
-            rng = np.random.default_rng(0)
-            joint = {name: self._action(name, raw.observations[name], rng) for name in acting}
-            wrong = action_outside(self._spaces[acting[0]][1]) if acting else None
-            if wrong is None:
+        with self._quietly():
+            try:
+                rules = self._new()
+                raw = self._answer(rules, seed, None)
+                acting = rules.acting(raw)
+                rng = np.random.default_rng(0)
+                joint = {name: self._action(name, raw.observations[name], rng) for name in acting}
+                wrong = action_outside(self._spaces[acting[0]][1]) if acting else None
+                if wrong is None:
+                    return
+                self._answer(rules, None, joint | {acting[0]: wrong})
+            except BrokenError:
                 return
-            self._answer(rules, None, joint | {acting[0]: wrong})
-        except BrokenError:
-            return
-        finally:
-            self.findings = kept
-        kept.seed, kept.step = seed, 1
-        kept.note(
+        self.findings.seed, self.findings.step = seed, 1
+        self.findings.note(
             "illegal-accepted",
             f"the action {wrong}, which its space {self._spaces[acting[0]][1]} does not contain, is accepted",
             "Raise an error for it: a wrong mapping of actions would go unnoticed otherwise.",
@@ -354,7 +357,7 @@ class ForeignChecker:
     def check_seeds_differ(self, resets: Mapping[int, Raw]) -> None:
         """Whether any two seeds begin differently."""
         answers = list(resets.values())
-        if len(answers) > 1 and all(_difference(answers[0], each) is None for each in answers[1:]):
+        if len(answers) > 1 and all(difference(answers[0], each) is None for each in answers[1:]):
             self.findings.seed, self.findings.step = next(iter(resets)), 0
             self.findings.note(
                 "same-start",
@@ -365,38 +368,6 @@ class ForeignChecker:
     def close(self) -> None:
         """Release the environment."""
         self._rules.foreign.close()
-
-
-def _difference(one: Raw, other: Raw) -> tuple[Name | None, str] | None:
-    """Whose what differs first between two answers."""
-    for word in ("observations", "rewards", "terminated", "truncated"):
-        what = {"observations": "its observation", "rewards": "its reward"}.get(word, f"its flag ({word})")
-        mine, theirs = getattr(one, word), getattr(other, word)
-        for name in [*mine, *(theirs.keys() - mine.keys())]:
-            if name not in mine or name not in theirs or not same(mine[name], theirs[name]):
-                return (None if name == ALL else name), what
-    return None
-
-
-def _watched(call: Callable[[], Any]) -> tuple[Any, list[str]]:
-    """What `call` gives, and the global generators that it has drawn from or seeded; they are put back."""
-    # The global generators are what is looked for. They get states of their own first: the episode that is played
-    # again may have left them just as playing it again does.
-    numpy_before, python_before = np.random.get_state(), random.getstate()  # noqa: NPY002
-    np.random.seed(271_828)  # noqa: NPY002
-    random.seed(271_828)
-    now = _global_states()
-    try:
-        result = call()
-        return result, [name for name, state in _global_states().items() if not same(state, now[name])]
-    finally:
-        np.random.set_state(numpy_before)  # noqa: NPY002
-        random.setstate(python_before)
-
-
-def _global_states() -> dict[str, Any]:
-    _, keys, place, *_ = np.random.get_state()  # noqa: NPY002
-    return {"numpy.random": (keys, place), "random": random.getstate()[1]}
 
 
 def _short(value: Any) -> str:

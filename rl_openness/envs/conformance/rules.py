@@ -11,6 +11,7 @@ import numpy as np
 
 from rl_openness.envs.adapters.foreign import ALL, Foreign, Name
 from rl_openness.envs.conformance.findings import Findings
+from rl_openness.envs.conformance.values import same
 
 _NUMBERS = (bool, int, np.bool_, np.integer)
 
@@ -44,6 +45,17 @@ class Episode:
     """Everyone so far,"""
     finished: set[Name] = field(default_factory=set)
     """and whose stay was over once."""
+
+
+def difference(one: Raw, other: Raw) -> tuple[Name | None, str] | None:
+    """Whose what differs first between two answers."""
+    for word in ("observations", "rewards", "terminated", "truncated"):
+        what = {"observations": "its observation", "rewards": "its reward"}.get(word, f"its flag ({word})")
+        mine, theirs = getattr(one, word), getattr(other, word)
+        for name in [*mine, *(theirs.keys() - mine.keys())]:
+            if name not in mine or name not in theirs or not same(mine[name], theirs[name]):
+                return (None if name == ALL else name), what
+    return None
 
 
 class Rules(ABC):
