@@ -77,18 +77,9 @@ def evaluate(
     """Play whole episodes with trained and hand-written policies, on the same seeds, and show what they earn.
 
     By default 50 episodes of seeds 200 on; in foraging and Wolfpack 80 of seeds 2500 on. A trained policy plays any
-    setup and any team size unchanged. Percentages: 0 is doing nothing on the same seeds,
-    100 the exact optimum.
+    setup and any team size unchanged. Percentages: 0 is doing nothing on the same seeds, 100 the exact optimum.
     """
-    if not checkpoints and not policy:
-        raise UserError("nothing to evaluate: name a checkpoint, or a rule with --policy (see `list policies`)")
-    if checkpoints and environment is not None:
-        raise UserError(
-            "--environment goes with --policy alone: a checkpoint plays where it was trained, or in --setup"
-        )
-    if protocol == "reference" and (episodes is not None or first_seed is not None):
-        given = "--episodes" if episodes is not None else "--first-seed"
-        raise UserError(f"--protocol reference and {given} do not go together: it has its own seeds and episodes")
+    _refuse_contradictions(checkpoints, policy, environment, protocol, episodes, first_seed)
     if output is not None:
         _check_output(output)
     from rl_openness.experiments.evaluate import check_players, evaluation_seeds, play, summary_table
@@ -116,6 +107,26 @@ def evaluate(
     if output is not None:
         _write(table, output)
         screen.print(f"{len(table)} episodes in {output}")
+
+
+def _refuse_contradictions(
+    checkpoints: list[Path] | None,
+    policy: list[str] | None,
+    environment: str | None,
+    protocol: str,
+    episodes: int | None,
+    first_seed: int | None,
+) -> None:
+    """Options that say nothing together."""
+    if not checkpoints and not policy:
+        raise UserError("nothing to evaluate: name a checkpoint, or a rule with --policy (see `list policies`)")
+    if checkpoints and environment is not None:
+        raise UserError(
+            "--environment goes with --policy alone: a checkpoint plays where it was trained, or in --setup"
+        )
+    if protocol == "reference" and (episodes is not None or first_seed is not None):
+        given = "--episodes" if episodes is not None else "--first-seed"
+        raise UserError(f"--protocol reference and {given} do not go together: it has its own seeds and episodes")
 
 
 def _say_imports(path: Path) -> None:

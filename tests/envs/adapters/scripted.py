@@ -10,6 +10,8 @@ import numpy as np
 from pettingzoo import ParallelEnv
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 
+from rl_openness.envs.base import NO_OP, OpenVectorEnv, StepResult
+
 SPACE = gym.spaces.Box(-10.0, 1000.0, (2,), dtype=np.float32)
 ACTIONS = gym.spaces.Discrete(3)
 
@@ -173,3 +175,7 @@ class Crowd(MultiAgentEnv):
             {**{name: not kind for name, kind in kinds.items()}, "__all__": False},
             {},
         )
+
+
+def play(env: OpenVectorEnv, action: int = 1) -> StepResult:
+    return env.step(np.where(env.observe().present, action, NO_OP))

@@ -1,12 +1,9 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from ray.rllib.algorithms.ppo import PPOConfig
-from ray.rllib.connectors.env_to_module import FlattenObservations
 from ray.rllib.env.env_context import EnvContext
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.pre_checks.env import check_multiagent_environments
-from ray.tune import register_env
 
 from rl_openness.envs.adapters.rllib import OpenMultiAgentEnv, open_multi_agent_env
 from rl_openness.envs.base import NO_OP, Column, EnvSpec, OpenVectorEnv, PackedObs, StepResult
@@ -376,59 +373,3 @@ def test_fixed_actions_members_who_leave_for_ever_and_private_views():
     assert obs["agent_0"]["action_mask"].tolist() == [0, 0, 0, 1]
     assert episode.is_truncated
     assert set(episode.agent_episodes) == {"agent_0", "agent_1", "agent_2"}
-
-
-def test_stock_ppo_trains_on_it(ray_session):
-    register_env("open_multi_agent", open_multi_agent_env)
-    config = (
-        PPOConfig()
-        .environment(
-            "open_multi_agent",
-            env_config={"env": "wildfire", "env_config": {"setup": "3x3/S3"}, "max_tasks": 6},
-        )
-        .multi_agent(policies={"shared"}, policy_mapping_fn=lambda agent, episode, **kwargs: "shared")
-        .env_runners(
-            num_env_runners=0,
-            num_envs_per_env_runner=2,
-            env_to_module_connector=lambda env, spaces, device: FlattenObservations(multi_agent=True),
-        )
-        .training(train_batch_size_per_learner=256, minibatch_size=128, num_epochs=1)
-        .debugging(seed=1, log_level="ERROR")
-    )
-    algorithm = config.build_algo()
-    try:
-        result = algorithm.train()
-    finally:
-        algorithm.stop()
-    assert result["env_runners"]["num_episodes"] == 2
-    assert result["env_runners"]["episode_len_mean"] == 100
-    assert np.isfinite(result["learners"]["shared"]["total_loss"])
-
-
-@pytest.mark.parametrize("world", ["foraging-all", "wolfpack-all"])
-def test_stock_ppo_takes_teams_that_change_and_fragments_that_cut_them(ray_session, world):
-    register_env("open_multi_agent", open_multi_agent_env)
-    config = (
-        PPOConfig()
-        .environment(
-            "open_multi_agent",
-            env_config={"env": world.partition("-")[0], "env_config": WORLDS[world]},
-            disable_env_checking=True,
-        )
-        .multi_agent(policies={"shared"}, policy_mapping_fn=lambda agent, episode, **kwargs: "shared")
-        .env_runners(
-            num_env_runners=0,
-            num_envs_per_env_runner=3,
-            rollout_fragment_length=7,
-            env_to_module_connector=lambda env, spaces, device: FlattenObservations(multi_agent=True),
-        )
-        .training(train_batch_size_per_learner=300, minibatch_size=128, num_epochs=1)
-        .debugging(seed=1, log_level="ERROR")
-    )
-    algorithm = config.build_algo()
-    try:
-        result = [algorithm.train() for _ in range(3)][-1]
-    finally:
-        algorithm.stop()
-    assert result["env_runners"]["num_episodes_lifetime"] >= 6
-    assert np.isfinite(result["learners"]["shared"]["total_loss"])

@@ -4,6 +4,9 @@ import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
 
+from rl_openness.envs.adapters.options import BridgeOptions
+from rl_openness.envs.conformance import check_foreign
+
 
 class Meadow(ParallelEnv):
     """Two sheep for five steps; `b` joins in step 2, is away in step 3, and leaves for good in step 4."""
@@ -91,3 +94,23 @@ def rllib_meadow():
             return seen, dict.fromkeys(names, 1.0), {**terminated, "__all__": False}, {"__all__": end}, {}
 
     return RllibMeadow
+
+
+def check(kind, **options):
+    return check_foreign(kind, BridgeOptions(**options), episodes=2, steps=20)
+
+
+def only(report):
+    """The one finding."""
+    (finding,) = report.findings
+    return finding
+
+
+def expect(report, severity, kind, agent, step, text, seed=0):
+    found = {each.kind: each for each in report.findings}
+    assert kind in found, report.findings
+    finding = found[kind]
+    assert (finding.severity, finding.agent, finding.step, finding.seed) == (severity, agent, step, seed)
+    assert text in finding.text
+    assert finding.remedy.endswith((".", ".)"))
+    return finding
