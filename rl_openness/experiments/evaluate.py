@@ -29,6 +29,7 @@ from rl_openness.experiments.worlds import (
 from rl_openness.files import atomic_file
 from rl_openness.policies.base import Policy
 from rl_openness.policies.card import read_card
+from rl_openness.policies.users import fit
 
 CURVE = "learning_curve.png"
 NOOP = "noop"
@@ -86,7 +87,8 @@ def play(
     env = make_environment(world.environment, copies, world.options)
     policies = {name: trained_policy(path, env, world, explore=explore) for name, path in checkpoints.items()}
     names = dict.fromkeys([*([NOOP] if world.optimum is not None else []), *rules])
-    policies |= {name: find_rule(world.environment, name, spec=env.spec, explore=explore) for name in names}
+    found = {name: find_rule(world.environment, name, spec=env.spec, explore=explore) for name in names}
+    policies |= {name: fit(rule, env.spec) for name, rule in found.items()}
     tables = []
     for name, policy in policies.items():
         table = reference.play_reference(env, policy) if protocol == "reference" else play_episodes(env, policy, seeds)

@@ -13,6 +13,7 @@ from rl_openness.envs.base import NO_OP, Bool, EnvSpec, Int, PackedObs
 from rl_openness.envs.draws import DecisionDraws
 from rl_openness.errors import UserError
 from rl_openness.policies.base import KindPolicy, Policy
+from rl_openness.policies.users import fit
 
 TYPE = "type"
 """Column of `agent_rows` with each member's type, -1 for members that the learner controls."""
@@ -31,7 +32,7 @@ class Population:
     def __init__(self, policies: Sequence[Policy], spec: EnvSpec) -> None:
         if not policies:
             raise UserError("a population needs at least one type of teammate")
-        self.policies = tuple(policies)
+        self.policies = tuple(fit(policy, spec) for policy in policies)
         self.num_types = len(self.policies)
         self._column = [column.name for column in spec.agent_columns].index(TYPE)
         self._families: dict[type[KindPolicy], Int] = {}

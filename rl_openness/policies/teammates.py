@@ -24,6 +24,7 @@ from rl_openness.policies.base import Policy
 from rl_openness.policies.card import CARD, GPL, LEARNED, PREY, PolicyCard, is_path, read_decider_card
 from rl_openness.policies.population import Population
 from rl_openness.policies.prey import make_wolfpack_with_prey
+from rl_openness.policies.users import guarded
 
 Split = Literal["train", "test"]
 FOLDER = Path("tune_configs/teammates")
@@ -159,8 +160,7 @@ def user_policy(environment: str, name: str) -> Policy:
         raise UserError(f"teammate {name!r} cannot be made: {type(error).__name__}: {error}") from error
     if not isinstance(policy, Policy):
         raise UserError(f"teammate {name!r} must return a Policy, not {type(policy).__name__}")
-    policy.name = name
-    return policy
+    return guarded(policy, name, environment)
 
 
 def _rules(environment: str) -> Mapping[str, Policy]:

@@ -23,6 +23,7 @@ from ray.rllib.utils.metrics import (
     TIMERS,
 )
 
+from rl_openness.errors import RunFailedError
 from rl_openness.rllib.chunk import RolloutChunk
 from rl_openness.rllib.data import RolloutData
 
@@ -116,9 +117,9 @@ class OpenAlgorithm(Algorithm):  # type: ignore[misc]
         """All runners are away; RLlib restarts them. An error in the environment would repeat itself for ever."""
         self._empty_iterations += 1
         if self._empty_iterations >= MAX_EMPTY_ITERATIONS:
-            raise RuntimeError(
+            raise RunFailedError(
                 f"no runner returned a rollout in {self._empty_iterations} iterations; the reason is in the runners' "
-                "logs (Ray's session folder), or train with num_env_runners=0 to see it here"
+                "logs (Ray's session folder), or train with run.num_env_runners=0 to see it here"
             )
 
     def _hand_out_weights(self) -> None:

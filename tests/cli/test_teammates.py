@@ -157,3 +157,47 @@ def test_lists_name_it_without_loading_it(rlo, tmp_path, without_heavy):
     assert all(word in shown for word in (*words, "a2c", "distilled", "dqn", "teammates train"))
     shown = rlo("list", "policies", cwd=tmp_path, **without_heavy).stdout
     assert all(word in shown for word in ("H8", "greedy", "Learned: self-play", "Learned: behaviour cloning"))
+
+
+BROKEN = """\
+from rl_openness.policies.base import Policy
+
+
+class Broken(Policy):
+    memoryless = True
+
+    def act(self, obs, draws=None):
+        raise ZeroDivisionError("lost")
+
+
+def broken():
+    return Broken()
+"""
+
+
+@pytest.mark.slow
+def test_a_policy_of_a_users_that_raises_ends_a_training_in_one_line(rlo, tmp_path, shared_ray):
+    (tmp_path / "broken_mate.py").write_text(BROKEN)
+    (tmp_path / "wolves.yaml").write_text(WOLVES)
+    setting = ("--set", "environment.options.teammates=['broken_mate:broken']")
+    done = rlo("train", "wolves.yaml", *setting, cwd=tmp_path, code=1, **shared_ray)
+    _told_in_one_line(done.stderr)
+
+
+@pytest.mark.parametrize(
+    "options", [("--policy", "broken_mate:broken"), ("--policy", "greedy", "--teammates", "p.yaml")]
+)
+def test_a_policy_of_a_users_that_raises_ends_an_evaluation_in_one_line(rlo, tmp_path, options):
+    (tmp_path / "broken_mate.py").write_text(BROKEN)
+    (tmp_path / "p.yaml").write_text("environment: wolfpack\ntrain: ['broken_mate:broken']\n")
+    done = rlo("evaluate", "--environment", "wolfpack", "--episodes", 2, *options, cwd=tmp_path, code=1)
+    assert done.stderr.count("\n") == 1
+    _told_in_one_line(done.stderr)
+
+
+def _told_in_one_line(said):
+    assert "Traceback" not in said
+    words = (
+        "error: policy 'broken_mate:broken' in wolfpack raised ZeroDivisionError: lost (broken_mate.py line 8, call 1"
+    )
+    assert words in said
