@@ -18,6 +18,10 @@ class StoppedError(RunFailedError):
     """A user's signal stopped something that leaves nothing behind; the command line exits with code 130."""
 
 
+class PartlyStoppedError(StoppedError):
+    """A user's signal stopped something of which a part is kept; its text says which, as a sentence."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """'; did you mean 'x'?' for the closest known name, else the known names, ready to append to a message."""
     options = sorted(known)

@@ -147,13 +147,14 @@ def teammates() -> None:
         table.add_row(name, population.environment, ", ".join(population.train), test)
     screen = console()
     screen.print(table)
-    learned = Table("learned type", "environment", "what it is")
+    learned = Table("learned type", "environment", "made by `teammates train`", "what it is")
     for name in recipe_names():
         kind, _, environment = name.rpartition("-")
         if kind != PREY:
-            learned.add_row(kind, environment, find_recipe(name).summary)
+            learned.add_row(kind, environment, name, find_recipe(name).summary)
     screen.print(learned)
-    screen.print("Made by `rl-openness teammates train TYPE-ENVIRONMENT`. Other types: see `list policies`.")
+    trainable = ", ".join(recipe_names())
+    screen.print(f"`rl-openness teammates train NAME` makes {trainable}. Other types: see `list policies`.")
     screen.print("A file of yours works too: --teammates mine.yaml; a type in it may be a path beside the file, or a")
     screen.print("function of yours without arguments that returns a Policy, as module:function.")
     prey = Table("prey of wolfpack", "what it is")

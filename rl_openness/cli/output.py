@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rl_openness.errors import StoppedError
+from rl_openness.errors import PartlyStoppedError, StoppedError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,11 +70,11 @@ def console() -> Console:
 
 @contextmanager
 def interruptible(text: str) -> Iterator[None]:
-    """Ctrl-C or SIGTERM inside prints the text and exits with `INTERRUPTED`."""
+    """Ctrl-C or SIGTERM inside prints the text, or what is kept, and exits with `INTERRUPTED`."""
     try:
         yield
-    except (KeyboardInterrupt, StoppedError):
-        console().print(text)
+    except (KeyboardInterrupt, StoppedError) as error:
+        console().print(str(error) if isinstance(error, PartlyStoppedError) else text)
         raise typer.Exit(INTERRUPTED) from None
 
 

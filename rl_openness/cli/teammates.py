@@ -9,6 +9,8 @@ import typer
 
 from rl_openness.cli.output import console, follow, interruptible
 
+_NAMES = "a2c-foraging, distilled-wolfpack, dqn-wolfpack or prey-wolfpack; `list teammates` says what each is."
+
 teammates = typer.Typer(help="Learned teammates: make one.", no_args_is_help=True)
 
 
@@ -19,7 +21,7 @@ def _options() -> None:
 
 @teammates.command()
 def train(
-    name: Annotated[str, typer.Argument(help="Learned teammate, see `list teammates`.", show_default=False)],
+    name: Annotated[str, typer.Argument(help=_NAMES, show_default=False)],
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of weights, episodes and minibatches.")] = 0,
     env_steps: Annotated[
         int | None, typer.Option(min=1, help="Steps of the environment. Default: as the shipped one was trained.")
@@ -29,7 +31,7 @@ def train(
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of one that is there.")] = False,
 ) -> None:
-    """Train a learned teammate, measure it, and leave weights and a card (command, seed, steps, strength).
+    """Train a learned teammate, leave weights and a card (command, seed, steps), and add its strength to the card.
 
     In another FOLDER it is a type of teammate by its path, e.g. `- ./mine/a2c-foraging` in a population's file.
     """

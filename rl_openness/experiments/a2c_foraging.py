@@ -20,7 +20,7 @@ from rl_openness.envs.draws import DecisionDraws
 from rl_openness.envs.registry import make_environment
 from rl_openness.experiments.process import use_one_thread
 from rl_openness.experiments.self_play import learn_in_self_play
-from rl_openness.experiments.strength import COPIES, episodes_played, strength
+from rl_openness.experiments.strength import COPIES, Say, episodes_played, strength
 from rl_openness.experiments.teammates import Request
 from rl_openness.policies.base import Policy
 from rl_openness.policies.checkpoint import load_policy
@@ -45,7 +45,7 @@ def learn(request: Request) -> Path:
     return learn_in_self_play(request, "foraging", ENVIRONMENT, "mappo", SETTINGS, rule="H1")
 
 
-def measure(folder: Path) -> dict[str, Any]:
+def measure(folder: Path, say: Say) -> dict[str, Any]:
     """Mean returns among H1 to H8, of the policy (sampling, as teammates do, and at its best) and of these."""
     use_one_thread()
     env = make_environment("foraging", COPIES, {"team_size": TEAM_SIZE, "teammates": list(foraging_rules())})
@@ -54,7 +54,7 @@ def measure(folder: Path) -> dict[str, Any]:
     return {
         "world": f"foraging, {TEAM_SIZE} agents, teammates H1 to H8, the policy in the learner's place",
         "episodes": episodes_played(),
-        **strength(env, {**players, **foraging_rules()}),
+        **strength(env, {**players, **foraging_rules()}, say=say),
         "entropy": round(float(np.mean(np.concatenate(sampled.entropy))), 3),
     }
 

@@ -29,7 +29,7 @@ from rl_openness.envs.wolfpack.rules import NUM_ACTIONS
 from rl_openness.envs.wolfpack.view import wolfpack_spec
 from rl_openness.errors import StoppedError
 from rl_openness.experiments.process import stop_on_signal, use_one_thread
-from rl_openness.experiments.strength import FIRST_SEED, among_heuristics, episodes_played
+from rl_openness.experiments.strength import FIRST_SEED, Say, among_heuristics, episodes_played
 from rl_openness.experiments.teammates import Request
 from rl_openness.experiments.train import Progress
 from rl_openness.policies.base import Policy
@@ -153,14 +153,14 @@ def learn(request: Request) -> Path:
     return request.folder / "policy"
 
 
-def measure(folder: Path) -> dict[str, Any]:
+def measure(folder: Path, say: Say) -> dict[str, Any]:
     """How alike it is to the rule on states that it has not seen, and how strong it is beside it."""
     use_one_thread()
     sampled = load_policy(folder, explore=True)
     players: dict[str, Policy] = {"distilled": sampled, "distilled, best action": load_policy(folder)}
     actor = sampled.network
     assert isinstance(actor, ActionsActor)
-    return {**likeness(actor), "episodes": episodes_played(), "strength": among_heuristics(players)}
+    return {**likeness(actor), "episodes": episodes_played(), "strength": among_heuristics(players, say)}
 
 
 def likeness(actor: ActionsActor) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rl_openness.experiments.process import use_one_thread
 from rl_openness.experiments.self_play import learn_in_self_play
-from rl_openness.experiments.strength import among_heuristics, episodes_played, in_self_play
+from rl_openness.experiments.strength import Say, among_heuristics, episodes_played, in_self_play
 from rl_openness.experiments.teammates import Request
 from rl_openness.policies.base import Policy
 
@@ -38,7 +38,7 @@ def learn(request: Request) -> Path:
     return learn_in_self_play(request, "wolfpack", ENVIRONMENT, "gpl", settings, rule="random")
 
 
-def measure(folder: Path) -> dict[str, Any]:
+def measure(folder: Path, say: Say) -> dict[str, Any]:
     """Returns and captures beside those of all rules: by its best action, as teammates play it, and as in training.
 
     The second is stronger among its like: where nobody ever acts at random, two can block each other for long.
@@ -48,4 +48,5 @@ def measure(folder: Path) -> dict[str, Any]:
         "dqn": Policy.load(folder),
         f"dqn, {EPSILON:.0%} random actions": Policy.load(folder, explore=True),
     }
-    return {"episodes": episodes_played(), "strength": [*among_heuristics(players), *in_self_play(players)]}
+    strength = [*among_heuristics(players, say), *in_self_play(players, say)]
+    return {"episodes": episodes_played(), "strength": strength}

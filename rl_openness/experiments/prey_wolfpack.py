@@ -23,7 +23,7 @@ from rl_openness.errors import StoppedError
 from rl_openness.evaluation.rollout import play_episodes
 from rl_openness.experiments.prey_dqn import DoubleDQN, ExploringPrey, Replay
 from rl_openness.experiments.process import stop_on_signal, use_one_thread
-from rl_openness.experiments.strength import FIRST_SEED, mean_and_error
+from rl_openness.experiments.strength import FIRST_SEED, Say, mean_and_error
 from rl_openness.experiments.teammates import Request
 from rl_openness.experiments.train import Progress
 from rl_openness.policies.card import PREY, PolicyCard
@@ -137,7 +137,7 @@ def learner_rules(env: OpenVectorEnv, episode: int) -> Int:
     return WolfpackRule.decide(obs, kinds, env.draws())
 
 
-def measure(folder: Path) -> dict[str, Any]:
+def measure(folder: Path, say: Say) -> dict[str, Any]:
     """Captures per episode with this prey and the built-in ones, by greatest number of agents and learner."""
     use_one_thread()
     seeds = np.arange(FIRST_SEED, FIRST_SEED + EPISODES)
@@ -149,6 +149,7 @@ def measure(folder: Path) -> dict[str, Any]:
                 options = {"team_size": team_size, "slots": 5, "teammates": list(HEURISTICS), "prey": prey}
                 table = play_episodes(make_environment("wolfpack", COPIES, options), make_wolfpack_rule(learner), seeds)
                 row[name] = mean_and_error(table["captures"])
+                say(f"  {name}, {team_size} agents, {learner} learner: {row[name]['mean']:.2f} captures an episode")
     return {
         "reward": "-1 when caught, else 0; a life is an episode",
         "world": "wolfpack, 10 x 10, 2 prey, 200 steps, the seven heuristics as teammates",

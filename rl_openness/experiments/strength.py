@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,16 @@ from rl_openness.policies.base import Policy
 from rl_openness.policies.wolfpack import HEURISTICS, wolfpack_rules
 
 FIRST_SEED, EPISODES = 500_000, 500
+Say = Callable[[str], None]
+"""To call with a line of text."""
 COPIES = 64
 """Episodes played at once; has no influence on results."""
 TEAM_SIZES = (3, 5)
 """Most predators at a time, in Wolfpack."""
+
+
+def _silent(text: str) -> None:
+    pass
 
 
 def episodes_played() -> str:
@@ -27,13 +33,17 @@ def episodes_played() -> str:
 
 
 def strength(
-    env: OpenVectorEnv, players: Mapping[str, Policy], columns: Sequence[str] = ("return",)
+    env: OpenVectorEnv, players: Mapping[str, Policy], columns: Sequence[str] = ("return",), *, say: Say = _silent
 ) -> dict[str, dict[str, Any]]:
-    """Of each column of `play_episodes`: mean and standard error by player, all on the same episodes."""
+    """Of each column of `play_episodes`: mean and standard error by player, all on the same episodes.
+
+    `say` is called with a line of text for each player.
+    """
     seeds = np.arange(FIRST_SEED, FIRST_SEED + EPISODES)
     numbers: dict[str, dict[str, Any]] = {column: {} for column in columns}
     for name, policy in players.items():
         table = play_episodes(env, policy, seeds)
+        say(f"  {name} in {env.spec.name}: return {table['return'].mean():.2f}, mean of {EPISODES} episodes")
         for column in columns:
             numbers[column][name] = mean_and_error(table[column])
     return numbers
@@ -46,21 +56,25 @@ def mean_and_error(column: pd.Series[Any]) -> dict[str, float]:
     return {"mean": round(float(values.mean()), 3), "standard_error": round(error, 3)}
 
 
-def among_heuristics(players: Mapping[str, Policy]) -> list[dict[str, Any]]:
+def among_heuristics(players: Mapping[str, Policy], say: Say) -> list[dict[str, Any]]:
     """Players and all rules of Wolfpack in the learner's place, among the seven heuristics."""
     worlds = []
     for size in TEAM_SIZES:
+        say(f"among the heuristics, {size} agents:")
         env = make_environment("wolfpack", COPIES, {"team_size": size, "teammates": list(HEURISTICS)})
         where = f"wolfpack, {size} agents, the seven heuristics as teammates, the policy in the learner's place"
-        worlds.append({"world": where, **strength(env, {**players, **wolfpack_rules()}, ("return", "captures"))})
+        numbers = strength(env, {**players, **wolfpack_rules()}, ("return", "captures"), say=say)
+        worlds.append({"world": where, **numbers})
     return worlds
 
 
-def in_self_play(players: Mapping[str, Policy]) -> list[dict[str, Any]]:
+def in_self_play(players: Mapping[str, Policy], say: Say) -> list[dict[str, Any]]:
     """Players and all rules of Wolfpack in everybody's place; returns are the team's."""
     worlds = []
     for size in TEAM_SIZES:
+        say(f"in self-play, {size} agents:")
         env = make_environment("wolfpack", COPIES, {"team_size": size, "controlled": "all"})
         where = f"wolfpack, {size} agents, the policy in everybody's place, rewards of the whole team"
-        worlds.append({"world": where, **strength(env, {**players, **wolfpack_rules()}, ("return", "captures"))})
+        numbers = strength(env, {**players, **wolfpack_rules()}, ("return", "captures"), say=say)
+        worlds.append({"world": where, **numbers})
     return worlds

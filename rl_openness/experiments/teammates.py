@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rl_openness.errors import UserError, nearest
+from rl_openness.errors import PartlyStoppedError, UserError, nearest
 from rl_openness.files import atomic_directory, write_atomically
 from rl_openness.policies.card import LEARNED
 
@@ -50,7 +50,10 @@ class Recipe:
     learn: str
     """`module:function(Request) -> Path`: train, and return a folder with `policy.json` and `weights.safetensors`."""
     measure: str
-    """`module:function(Path) -> dict`: numbers for the card, the same for the same weights."""
+    """`module:function(Path, say) -> dict`: numbers for the card, the same for the same weights.
+
+    `say` is called with a line of text for every player that is measured.
+    """
 
 
 _RECIPES = {
@@ -126,10 +129,11 @@ def train_teammate(
     report: Callable[[Any], None] = lambda progress: None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Path:
-    """Train a learned teammate, measure it, and leave it in `out`, by default where the package ships it.
+    """Train a learned teammate, leave it in `out` (by default where the package ships it), and measure it there.
 
-    The folder appears complete or not at all. Raises UserError for an unknown name, or (without `replace`) if there is
-    something already, before anything is trained.
+    The folder appears with weights and a card, to which the measuring adds its numbers. Raises UserError for an unknown
+    name, or (without `replace`) if there is something already, before anything is trained; PartlyStoppedError if a
+    signal ends the measuring.
     """
     recipe = find_recipe(name)
     out = out or shipped_folder(name)
@@ -139,15 +143,19 @@ def train_teammate(
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="rl_openness-") as work:
         policy = _call(recipe.learn, Request(steps, seed, Path(work), report, say))
-        say("measuring its strength")
-        numbers = _call(recipe.measure, policy)
-        _publish(policy, out, _card(recipe, seed, steps, numbers))
+        _publish(policy, out, _card(recipe, seed, steps, {}))
+    say(f"weights are saved in {out}; measuring their strength (Ctrl-C leaves that out)")
+    try:
+        numbers = _call(recipe.measure, out, say)
+    except KeyboardInterrupt:
+        raise PartlyStoppedError(f"Stopped; the weights are in {out}, their strength was not measured.") from None
+    write_atomically(out / TEAMMATE_CARD, _text(_card(recipe, seed, steps, numbers)))
     return out
 
 
-def _call(target: str, argument: Any) -> Any:
+def _call(target: str, *arguments: Any) -> Any:
     module, _, attribute = target.partition(":")
-    return getattr(import_module(module), attribute)(argument)
+    return getattr(import_module(module), attribute)(*arguments)
 
 
 def _card(recipe: Recipe, seed: int, env_steps: int, numbers: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,10 +170,14 @@ def _card(recipe: Recipe, seed: int, env_steps: int, numbers: Mapping[str, Any])
     }
 
 
+def _text(card: Mapping[str, Any]) -> str:
+    return json.dumps(card, indent=2) + "\n"
+
+
 def _publish(policy: Path, out: Path, card: Mapping[str, Any]) -> None:
     with atomic_directory(out) as work:
         for file in sorted(policy.iterdir()):
             if file.stat().st_size > MAX_BYTES:
                 raise UserError(f"{file.name} has {file.stat().st_size:,} bytes: a teammate has at most {MAX_BYTES:,}")
             shutil.copyfile(file, work / file.name)
-        write_atomically(work / TEAMMATE_CARD, json.dumps(card, indent=2) + "\n")
+        write_atomically(work / TEAMMATE_CARD, _text(card))

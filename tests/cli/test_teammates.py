@@ -7,6 +7,7 @@ import subprocess
 import pandas as pd
 import pytest
 
+from rl_openness.experiments.teammates import recipe_names
 from tests.cli.conftest import argv, environment
 from tests.policies.checkpoints import save_untrained
 
@@ -201,3 +202,11 @@ def _told_in_one_line(said):
         "error: policy 'broken_mate:broken' in wolfpack raised ZeroDivisionError: lost (broken_mate.py line 8, call 1"
     )
     assert words in said
+
+
+def test_help_and_lists_name_what_can_be_trained(rlo, tmp_path, without_heavy):
+    helped = rlo("teammates", "train", "--help", cwd=tmp_path, COLUMNS="200", **without_heavy).stdout
+    listed = rlo("list", "teammates", cwd=tmp_path, **without_heavy).stdout
+    for name in recipe_names():
+        assert name in helped
+        assert name in listed

@@ -15,11 +15,12 @@ from rl_openness.envs.registry import make_environment
 from rl_openness.envs.wolfpack import WolfpackConfig
 from rl_openness.envs.wolfpack.rules import DOWN, LEFT
 from rl_openness.envs.wolfpack.view import wolfpack_spec
-from rl_openness.errors import RunFailedError
+from rl_openness.errors import PartlyStoppedError, RunFailedError
 from rl_openness.evaluation.rollout import play_episodes
 from rl_openness.experiments import distilled_wolfpack as distilled
 from rl_openness.experiments import dqn_wolfpack as dqn
 from rl_openness.experiments import strength as measuring
+from rl_openness.experiments import teammates as recipes
 from rl_openness.experiments.teammates import Request, read_teammate_card, train_teammate
 from rl_openness.policies.base import Policy
 from rl_openness.policies.wolfpack import wolfpack_rules
@@ -134,3 +135,36 @@ def test_every_round_is_an_episode_of_everybody() -> None:
     batches = list(distilled.minibatches(data, np.random.default_rng(0)))
     counts = torch.cat([batch.actions for batch in batches]).bincount()
     assert counts.tolist() == (distilled.EPOCHS * data.actions.bincount()).tolist()
+
+
+def test_weights_are_saved_before_they_are_measured_and_stay_if_that_is_stopped(tmp_path: Path, monkeypatch) -> None:
+    out, seen = tmp_path / "mine", []
+
+    def learn(request: Request) -> Path:
+        (request.folder / "made").mkdir()
+        (request.folder / "made/weights.safetensors").write_bytes(b"weights")
+        return request.folder / "made"
+
+    def measure(folder: Path, say) -> dict:
+        seen.append(sorted(path.name for path in folder.iterdir()))
+        say("one player")
+        raise KeyboardInterrupt
+
+    calls = {"learn": learn, "measure": measure}
+    monkeypatch.setattr(recipes, "_call", lambda target, *args: calls[target.rpartition(":")[2]](*args))
+    said: list[str] = []
+    with pytest.raises(PartlyStoppedError, match=f"the weights are in {out}, their strength was not measured"):
+        train_teammate("dqn-wolfpack", out=out, say=said.append)
+    assert seen == [["card.json", "weights.safetensors"]]
+    assert any(f"saved in {out}" in line for line in said)
+    assert said[-1] == "one player"
+    assert (out / "weights.safetensors").read_bytes() == b"weights"
+    assert "strength" not in read_teammate_card(out)
+
+
+def test_measuring_says_what_it_has_measured() -> None:
+    said: list[str] = []
+    env = make_environment("wolfpack", 2, {"teammates": ["greedy"], "max_steps": 3})
+    measuring.strength(env, {"greedy": wolfpack_rules()["greedy"]}, say=said.append)
+    assert len(said) == 1
+    assert "greedy in wolfpack: return " in said[0]
