@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import sys
 from typing import Annotated
@@ -62,7 +63,12 @@ def main() -> None:
         _fail(": ".join(str(part) for part in (error.filename, error.strerror or error) if part), 2)
 
 
+def _shortened(text: str) -> str:
+    """With names that no one reads to their end cut off; directories and file names of usual length stay whole."""
+    return re.sub(r"[^\s/:;,'\"]{81,}", lambda name: f"{name.group()[:57]}...", text)
+
+
 def _fail(text: str, code: int) -> None:
     with contextlib.suppress(OSError):  # nobody may be reading
-        typer.echo(f"error: {' '.join(text.split())}", err=True)
+        typer.echo(f"error: {_shortened(' '.join(text.split()))}", err=True)
     sys.exit(code)

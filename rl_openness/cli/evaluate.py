@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rl_openness.cli.output import console, interruptible, legend, played, summary
+from rl_openness.cli.output import console, hint_to_explore, interruptible, legend, played, summary
 from rl_openness.errors import UserError
 from rl_openness.files import atomic_file
 
@@ -80,6 +80,8 @@ def evaluate(
     setup and any team size unchanged. Percentages: 0 is doing nothing on the same seeds, 100 the exact optimum.
     """
     _refuse_contradictions(checkpoints, policy, environment, protocol, episodes, first_seed)
+    if setup and environment not in (None, "wildfire"):
+        raise UserError(f"--setup names worlds of wildfire: {environment} has none, leave it out (see `list setups`)")
     if output is not None:
         _check_output(output)
     from rl_openness.experiments.evaluate import check_players, evaluation_seeds, play, summary_table
@@ -88,7 +90,7 @@ def evaluate(
     changes = {"teammates": teammates, "prey": prey}
     for path in checkpoints or []:
         _say_imports(path)
-    games = _games(checkpoints or [], environment or "wildfire", setup or [], sizes, changes)
+    games = _games(checkpoints or [], "wildfire" if environment is None else environment, setup or [], sizes, changes)
     for world, players in games:
         check_players(world, policy or [], players.values())
     tables = []
@@ -103,6 +105,9 @@ def evaluate(
     means = summary_table(table, [world for world, _ in games])
     screen.print(summary(means))
     screen.print(legend(means))
+    if not explore and protocol == "ours" and not (setup or team_size or teammates or prey):
+        for line in _undecided(means, games):
+            screen.print(line)
     screen.print(played(table))
     if output is not None:
         _write(table, output)
@@ -152,7 +157,7 @@ def _games(
     changes: Mapping[str, str | None],
 ) -> list[tuple[World, dict[str, Path]]]:
     """Worlds to play in, and who plays there: everyone in the named setups, else each where it was trained."""
-    from rl_openness.experiments.worlds import DEFAULT_SETUP, find_world, with_team_size
+    from rl_openness.experiments.worlds import DEFAULT_SETUP, find_world
     from rl_openness.policies.card import read_card
 
     everyone = {str(path): path for path in checkpoints}
@@ -166,15 +171,51 @@ def _games(
         homes.append((card.environment, dict(card.env_config), {name: path}))
     games: dict[str, tuple[World, dict[str, Path]]] = {}
     for where, options, players in homes:
+        _refuse_elsewhere(where, changes)
         options |= {name: value for name, value in changes.items() if value is not None}
         if "teammates" in options:
             options["split"] = "test"
             if options.get("controlled") == "all":  # teammates decide for the others now
                 options["controlled"] = "first"
         for size in team_sizes:
-            world = find_world(where, options if size is None else with_team_size(where, options, size))
+            world = find_world(where, options) if size is None else _sized(where, options, size)
             games.setdefault(world.key, (world, {}))[1].update(players)
     return list(games.values())
+
+
+def _refuse_elsewhere(environment: str, changes: Mapping[str, str | None]) -> None:
+    """Options of other worlds than a bundled one; what a user's takes, it says itself."""
+    for option, worlds in (("teammates", ("foraging", "wolfpack")), ("prey", ("wolfpack",))):
+        if changes[option] is not None and environment in {"wildfire", "foraging"} - {*worlds}:
+            raise UserError(f"--{option} applies to {' and '.join(worlds)} alone: {environment} has no {option}")
+
+
+def _sized(environment: str, options: Mapping[str, Any], team_size: int) -> World:
+    """The world with a team of that size. Raises UserError that names the option if that is what is wrong."""
+    from rl_openness.experiments.worlds import find_world, with_team_size
+
+    find_world(environment, options)
+    try:
+        return find_world(environment, with_team_size(environment, options, team_size))
+    except UserError as error:
+        alone = team_size == 1 and environment in ("foraging", "wolfpack")
+        needs = f"{environment} needs 2 or more, the learner and a teammate"
+        reason = needs if alone else str(error).removeprefix("team_size: ")
+        raise UserError(f"--team-size {team_size}: {reason}") from None
+
+
+def _undecided(means: pd.DataFrame, games: Sequence[tuple[World, dict[str, Path]]]) -> list[str]:
+    """A hint for every run that earned far more while it sampled; its worlds are those of the training."""
+    from rl_openness.experiments.evaluate import better_in_training
+
+    hints = []
+    for world, players in games:
+        for name, path in players.items():
+            (row,) = means[(means["policy"] == name) & (means["setup"] == world.name)].to_dict("records")
+            sampled = better_in_training(path, row["return_mean"], row["return_std"], int(row["episodes"]))
+            if sampled is not None:
+                hints.append(hint_to_explore(path, row["return_mean"], sampled))
+    return hints
 
 
 def _check_output(path: Path) -> None:

@@ -13,17 +13,18 @@ new = typer.Typer(
     help="Begin an environment or an algorithm of your own: a small working project.", no_args_is_help=True
 )
 
-Name = Annotated[str, typer.Argument(help="Of the project and its folder, e.g. my-world.", show_default=False)]
+World = Annotated[str, typer.Argument(help="Of the project and its folder, e.g. my-world.", show_default=False)]
+Rule = Annotated[str, typer.Argument(help="Of the project and its folder, e.g. small-mappo.", show_default=False)]
 
 
 @new.command()
-def environment(name: Name) -> None:
+def environment(name: World) -> None:
     """Write ./NAME: a world in which agents and tasks come and go, its training, its test."""
     _write("environment", name, f"rl-openness check {name.replace('-', '_')}.world:World")
 
 
 @new.command()
-def algorithm(name: Name) -> None:
+def algorithm(name: Rule) -> None:
     """Write ./NAME: a variant of MAPPO with a setting of its own, its training, its test."""
     _write("algorithm", name, "python -m pytest")
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 PLAIN_SECONDS = 5.0
 """Time between lines where stdout is no terminal."""
+MANY_ROWS = 12
+"""A table of a training's evaluation that is longer is condensed, unless all rows are asked for."""
 _MEANINGS = {
     "return_mean": "mean, std: the return over whole episodes.",
     "percent_of_optimum": "% of optimum: 0 = noop (doing nothing), 100 = exact optimum.",
@@ -92,9 +94,30 @@ def summary(table: pd.DataFrame) -> Table:
     return lines
 
 
+def condensed(table: pd.DataFrame, trained: str) -> tuple[pd.DataFrame, int]:
+    """Of every setup the `trained` policy and the best of the others by mean return, and how many rows that leaves out.
+
+    The rows of the trained policy come first, in the order of the setups.
+    """
+    import pandas as pd
+
+    others = table[table["policy"] != trained]
+    best = others.loc[others.groupby("setup", sort=False)["return_mean"].idxmax()]
+    shown = pd.concat([table[table["policy"] == trained], best])
+    return shown, len(table) - len(shown)
+
+
 def legend(table: pd.DataFrame) -> str:
     """What the columns of `summary` mean."""
     return " ".join(text for name, text in _MEANINGS.items() if name in table.columns and table[name].notna().any())
+
+
+def hint_to_explore(run: object, mean: float, sampled: float) -> str:
+    """What to do about a policy that earns far less by its best option than it did while it sampled."""
+    return (
+        f"Hint:    by its best option the policy earns {mean:.1f}, in training it earned {sampled:.1f} with sampled "
+        f"choices. It may still be undecided: try `rl-openness evaluate {run} --explore`, or train longer."
+    )
 
 
 def played(episodes: pd.DataFrame) -> str:

@@ -10,11 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_openness.cli.output import INTERRUPTED, console, follow, interruptible, legend, summary
+from rl_openness.cli.output import (
+    INTERRUPTED,
+    MANY_ROWS,
+    condensed,
+    console,
+    follow,
+    hint_to_explore,
+    interruptible,
+    legend,
+    summary,
+)
 from rl_openness.cli.seeds import train_seeds
 from rl_openness.errors import UserError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from rl_openness.experiments.schema import ExperimentSettings
     from rl_openness.experiments.train import Outcome
 
@@ -45,6 +57,10 @@ def train(
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a run, by its name or folder.")] = None,
     run: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the run. Default: as in the file.")] = None,
     runs_folder: Annotated[Path, typer.Option(help="Where the runs' folders lie.")] = Path("runs"),
+    all_rows: Annotated[
+        bool,
+        typer.Option("--all-rows", help="Show every policy of a long evaluation, not just the best of the others."),
+    ] = False,
 ) -> None:
     """Train a policy, evaluate it beside hand-written ones, and leave everything in runs/NAME/.
 
@@ -63,7 +79,7 @@ def train(
         if is_finished(folder, settings):
             longer = f"{_go_on(folder)} --set run.env_steps={2 * settings.run.env_steps}"
             raise UserError(f"{folder} is finished ({settings.run.env_steps:,} env steps); to train longer: {longer}")
-        _train(settings, folder, resume=True)
+        _train(settings, folder, resume=True, all_rows=all_rows)
         return
     if config is None and environment is None:
         raise UserError(
@@ -76,7 +92,7 @@ def train(
         what += ["--environment", environment] if environment is not None else []
         what += ["--algorithm", algorithm] if algorithm is not None else []
         raise typer.Exit(train_seeds(what, changes, settings.name, seeds, jobs, runs_folder))
-    _train(settings, runs_folder / settings.name, resume=False)
+    _train(settings, runs_folder / settings.name, resume=False, all_rows=all_rows)
 
 
 def _settings(
@@ -104,8 +120,8 @@ def _refuse_with(option: str, others: dict[str, object]) -> None:
             raise UserError(f"{option} and {name} do not go together")
 
 
-def _train(settings: ExperimentSettings, folder: Path, *, resume: bool) -> None:
-    from rl_openness.experiments.runs import refuse_existing
+def _train(settings: ExperimentSettings, folder: Path, *, resume: bool, all_rows: bool) -> None:
+    from rl_openness.experiments.runs import EPISODES, refuse_existing
     from rl_openness.experiments.train import train as run_training
 
     if not resume:
@@ -120,10 +136,33 @@ def _train(settings: ExperimentSettings, folder: Path, *, resume: bool) -> None:
     if outcome.evaluation is None:
         screen.print(f"Stopped; {outcome.checkpoint} is saved. Go on with:\n  {_go_on(folder)}")
         raise typer.Exit(INTERRUPTED)
-    screen.print(summary(outcome.evaluation))
-    screen.print(legend(outcome.evaluation))
-    for line in _what_next(settings, folder, outcome):
+    table, left_out = outcome.evaluation, 0
+    if len(table) > MANY_ROWS and not all_rows:
+        table, left_out = condensed(table, settings.algorithm)
+    screen.print(summary(table))
+    if left_out:
+        screen.print(f"Shown beside {settings.algorithm}: the best of the others in each setup. {left_out} more rows:")
+        screen.print(f"  all episodes are in {folder / EPISODES}; train with --all-rows to see every row.")
+    screen.print(legend(table))
+    for line in [*_undecided(settings, folder, outcome.evaluation), *_what_next(settings, folder, outcome)]:
         screen.print(line)
+
+
+def _undecided(settings: ExperimentSettings, folder: Path, evaluation: pd.DataFrame) -> list[str]:
+    """A hint if the policy earned far more while it sampled, in the world of its training."""
+    from rl_openness.experiments.evaluate import better_in_training
+    from rl_openness.experiments.worlds import evaluation_options, find_world
+
+    environment = settings.environment
+    (options,) = evaluation_options(environment.name, environment.options, None, None)
+    home = find_world(environment.name, options).name
+    rows = evaluation[(evaluation["policy"] == settings.algorithm) & (evaluation["setup"] == home)]
+    hints = []
+    for mean, std, episodes in zip(rows["return_mean"], rows["return_std"], rows["episodes"], strict=True):
+        sampled = better_in_training(folder, mean, std, int(episodes))
+        if sampled is not None:
+            hints.append(hint_to_explore(folder, mean, sampled))
+    return hints
 
 
 def _what_next(settings: ExperimentSettings, folder: Path, outcome: Outcome) -> list[str]:

@@ -11,7 +11,7 @@ from rl_openness.envs.adapters.bridge import BridgedEnv
 from rl_openness.envs.registry import make_environment
 from rl_openness.errors import UserError
 from rl_openness.experiments.keys import ConfigError
-from rl_openness.experiments.worlds import check_options
+from rl_openness.experiments.worlds import EnvironmentNameError, check_options
 
 ENV_STEPS = 200_000
 _FEW_COPIES = {"num_envs_per_env_runner": 16, "train_batch_size_per_learner": 1024}
@@ -26,6 +26,8 @@ def default_experiment(environment: str, options: Mapping[str, Any], algorithm: 
     """
     try:
         env = make_environment(environment, 1, check_options(environment, options))
+    except EnvironmentNameError:
+        raise
     except ConfigError as error:
         where = ".".join(error.path[1:]) or error.path[0]
         raise UserError(f"environment {environment!r}: {where}: {error.text}") from None

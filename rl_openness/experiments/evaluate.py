@@ -135,6 +135,23 @@ def evaluate_run(settings: ExperimentSettings, run_folder: Path, checkpoint: Pat
     return summary
 
 
+def better_in_training(run_folder: Path, mean: float, std: float, episodes: int) -> float | None:
+    """The return of a training's last 100 episodes if an evaluation's `mean` is far worse, else None.
+
+    Far is more than two standard errors of the mean, and more than a fifth of the larger of both. Training samples its
+    choices: a policy that is still undecided may be good at that, and bad where it takes its best option.
+    """
+    try:
+        returns = [row["episode_return_mean"] for row in ProgressTable(run_folder).rows()]
+    except (UserError, KeyError):  # a damaged table takes nothing from the evaluation
+        return None
+    sampled = next((value for value in reversed(returns) if value is not None), None)
+    if sampled is None or episodes < 2:
+        return None
+    least = max(2 * std / episodes**0.5, 0.2 * max(abs(mean), abs(sampled)))
+    return sampled if sampled - mean > least else None
+
+
 def evaluation_worlds(settings: ExperimentSettings) -> list[World]:
     """Setups by team sizes; teammates come from the population's test list."""
     evaluation, environment = settings.evaluation, settings.environment

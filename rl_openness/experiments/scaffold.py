@@ -37,7 +37,9 @@ def write_project(kind: str, name: str, home: Path) -> list[Path]:
 
 def _package_name(name: str) -> str:
     package = name.replace("-", "_")
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", package) or keyword.iskeyword(package):
+    if keyword.iskeyword(package):
+        raise UserError(f"{name!r} is a word of the Python language, which no package can have: try {f'my-{name}'!r}")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", package):
         raise UserError(f"{name!r} must begin with a small letter and go on with small letters, digits, - or _")
     if find_spec(package) is not None:
         raise UserError(f"{name!r} is the name of an installed module: choose another one")

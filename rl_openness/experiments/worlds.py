@@ -44,6 +44,7 @@ _TEAM_WORLDS: dict[str, type[BaseModel]] = {"foraging": ForagingConfig, "wolfpac
 _SPECS: dict[str, Callable[[Any], EnvSpec]] = {"foraging": foraging_spec, "wolfpack": wolfpack_spec}
 _DEFAULT_TEAMMATES = {"foraging": "all rules", "wolfpack": "heuristics"}
 """What tables call `default_types`."""
+_LISTS = {"train": "training", "test": "test"}
 
 
 class WildfireOptions(BaseModel):
@@ -59,6 +60,16 @@ class WildfireOptions(BaseModel):
     """Number of agents, at least 1; null = as the world has it."""
     overrides: dict[str, Any] | None = None
     """Fields of `WildfireConfig` to change, nested or with dots (`fire.burnout_probability`)."""
+
+
+class EnvironmentNameError(ConfigError):
+    """The environment's name is wrong, which the text says by itself where there is no configuration around it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(("name",), text)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,7 @@ def _user_options(environment: str, options: Mapping[str, Any]) -> dict[str, Any
     try:
         target = user_target(environment)
     except UserError as error:
-        raise ConfigError(("name",), str(error)) from None
+        raise EnvironmentNameError(str(error)) from None
     if target is None:
         return dict(options)
     given = {key: value for key, value in options.items() if value is not None}
@@ -201,13 +212,16 @@ def _wildfire_world(options: Mapping[str, Any]) -> tuple[str, float | None]:
 
 
 def _team_world_name(environment: str, facts: Mapping[str, Any]) -> str:
-    """What tables call it, e.g. `foraging, 5 agents, foraging-exc test`, from all fields, teammates and split."""
+    """What tables call it, e.g. `foraging, 5 agents, teammates foraging-exc (test list)`.
+
+    From all fields, teammates and split.
+    """
     team_size = facts["team_size"]
     who = facts["teammates"] or _DEFAULT_TEAMMATES[environment]
     who = who if isinstance(who, str) else "+".join(who)
     parts = [environment, f"{team_size} agents"]
     if facts["controlled"] != "all":
-        parts.append(f"{who} {facts['split']}")
+        parts.append(f"teammates {who} ({_LISTS[facts['split']]} list)")
     usual = _TEAM_WORLDS[environment]().model_dump(mode="json") | {"team_size": team_size}
     usual["slots"] = max(usual["slots"], team_size)  # as many as `with_team_size` gives
     parts += [f"{key}={facts[key]}" for key, default in usual.items() if facts[key] != default]

@@ -61,7 +61,7 @@ def users_modules(card: PolicyCard) -> dict[str, str]:
 
 def is_path(name: str) -> bool:
     """Whether a user means a path by it, not a name."""
-    return "/" in name or Path(name).exists()
+    return "/" in name or (name != "" and Path(name).exists())
 
 
 def find_policy(path: str | Path) -> Path:

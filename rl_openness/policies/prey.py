@@ -35,7 +35,10 @@ def check_prey(name: str) -> Path | None:
         return None
     if name not in _TRAINED and not is_path(name):
         raise UserError(f"unknown prey {name!r}{nearest(name, prey_names())}")
-    folder = find_policy(_TRAINED.get(name, name))
+    try:
+        folder = find_policy(_TRAINED.get(name, name))
+    except UserError as error:
+        raise UserError(f"{error}; by name: {', '.join(prey_names())}") from None
     method = read_card(folder).method
     if method != PREY:
         raise UserError(f"{folder} holds a policy of {method!r}, not a prey")

@@ -6,6 +6,7 @@ A type of teammate is a hand-written rule, a learned policy that comes with the 
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -185,7 +186,10 @@ def read_population(name: str) -> PopulationFile:
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else population_files().get(name)
     if path is None or not path.is_file():
-        raise UserError(f"no population {name!r}{nearest(name, population_files())}")
+        beside = [str(file) for file in Path(name).parent.glob("*.y*ml")] if path is not None else []
+        close = difflib.get_close_matches(str(path), beside, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else nearest(name, population_files())
+        raise UserError(f"no population {name!r}{hint}")
     data = read_yaml(path)
     unknown = set(data) - {"environment", "train", "test"}
     if unknown:
@@ -213,6 +217,8 @@ def _types(value: Any, where: str) -> tuple[str, ...]:
         raise UserError(f"{where}: must be a list of types of teammates, not {value!r}")
     if not value:
         raise UserError(f"{where}: a population needs at least one type of teammate")
+    if not all(value):
+        raise UserError(f"{where}: the name of a type is empty: name one of `list policies`, or take the entry out")
     return tuple(value)
 
 

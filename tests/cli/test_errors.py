@@ -4,6 +4,9 @@ import re
 
 import pytest
 
+FORAGING = "evaluate --environment foraging --policy H1"
+WOLFPACK = "evaluate --environment wolfpack --policy greedy"
+
 
 @pytest.mark.parametrize(
     ("command", "words"),
@@ -52,6 +55,20 @@ import pytest
         ("evaluate runs/there --environment foraging", r"--environment goes with --policy alone"),
         ("evaluate --environment foraging --policy H1 --team-size 40", r"size 8 is too small: 40 players"),
         ("evaluate --environment foraging --policy a2d", r"unknown type of teammate 'a2d' .* did you mean 'a2c'"),
+        (f"{FORAGING} --setup 3x3/S3", r"--setup names worlds of wildfire: foraging has none"),
+        (f"{FORAGING} --prey dqn", r"--prey applies to wolfpack alone: foraging has no prey"),
+        ("evaluate --policy noop --teammates wolfpack-all", r"--teammates applies to foraging and wolfpack alone"),
+        (f"{WOLFPACK} --prey=", r"unknown prey ''; known: "),
+        (f"{WOLFPACK} --prey ./nix", r"no checkpoint at 'nix'.*by name: evader, random"),
+        (f"{WOLFPACK} --prey {'x' * 300}", r"^error: x{57}\.\.\.: File name too long$"),
+        (f"{WOLFPACK} --policy=", r"unknown type of teammate ''"),
+        (f"{WOLFPACK} --teammates popp.yaml", r"no population 'popp.yaml'; did you mean 'pop.yaml'\?"),
+        (f"{WOLFPACK} --teammates pop.yaml", r"pop.yaml: train: the name of a type is empty"),
+        (f"{WOLFPACK} --team-size 1", r"--team-size 1: wolfpack needs 2 or more, the learner and a teammate"),
+        (f"{WOLFPACK} --team-size 999", r"--team-size 999: size 10 gives 100 cells"),
+        ("check wildfir", r"^error: unknown environment 'wildfir'"),
+        ("train --environment wildfir", r"^error: unknown environment 'wildfir'"),
+        ("evaluate --environment= --policy noop", r"^error: unknown environment ''"),
         ("evaluate --policy noop --output table.txt", r"--output table.txt: must end with .parquet or .csv"),
     ],
 )
@@ -69,6 +86,7 @@ def wrong(place, tmp_path_factory):
     folder = tmp_path_factory.mktemp("wrong")
     (folder / "tiny.yaml").write_text((place / "tiny.yaml").read_text())
     (folder / "wrong.yaml").write_text("extends: tiny.yaml\nrun: {env_stepz: 3}\n")
+    (folder / "pop.yaml").write_text('environment: wolfpack\ntrain: [""]\n')
     (folder / "broken.yaml").write_text("name: broken\nrun: [\n")
     for name in ("there", "there-seed6"):
         (folder / "runs" / name).mkdir(parents=True)

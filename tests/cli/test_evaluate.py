@@ -89,7 +89,7 @@ def returns(path, setup=None):
 def test_one_net_in_teams_of_other_sizes_among_the_teammates_of_tests(forager, rlo):
     done = rlo("evaluate", "net", "--team-size", "3,5,9", "--output", "sizes.csv", cwd=forager)
     table = pd.read_csv(forager / "sizes.csv")
-    names = [f"foraging, {size} agents, foraging-exc test, max_steps=20" for size in (3, 5, 9)]
+    names = [f"foraging, {size} agents, teammates foraging-exc (test list), max_steps=20" for size in (3, 5, 9)]
     assert table["setup"].unique().tolist() == names
     assert set(table["protocol"]) == {"ours"}
     assert "Played: 80 episodes of seeds 2500 to 2579 for each policy (protocol ours)." in done.stdout
@@ -103,7 +103,7 @@ def test_named_teammates_are_those_of_tests(forager, rlo):
     options = ("--teammates", "foraging-exc", "--episodes", 20, "--output", "test.csv")
     rlo("evaluate", "net", "--policy", "H1", *options, cwd=forager)
     table = pd.read_csv(forager / "test.csv")
-    assert table["setup"].unique().tolist() == ["foraging, 3 agents, foraging-exc test, max_steps=20"]
+    assert table["setup"].unique().tolist() == ["foraging, 3 agents, teammates foraging-exc (test list), max_steps=20"]
     env = make_environment("foraging", 16, FORAGING)
     expected = play_episodes(env, make_teammate("foraging", "H1"), range(2500, 2520))["return"].tolist()
     assert table.loc[table["policy"] == "H1", "return"].tolist() == pytest.approx(expected)
@@ -123,8 +123,8 @@ def test_worlds_with_other_slots_are_other_worlds(forager, rlo):
     save_untrained(forager / "wide", "gpl", "foraging", **HOME | {"slots": 9})
     rlo("evaluate", "net", "wide", "--episodes", 20, "--output", "slots.csv", cwd=forager)
     played = pd.read_csv(forager / "slots.csv").groupby("policy")["setup"].unique()
-    assert played["net"].tolist() == ["foraging, 3 agents, foraging-exc test, max_steps=20"]
-    assert played["wide"].tolist() == ["foraging, 3 agents, foraging-exc test, max_steps=20, slots=9"]
+    assert played["net"].tolist() == ["foraging, 3 agents, teammates foraging-exc (test list), max_steps=20"]
+    assert played["wide"].tolist() == ["foraging, 3 agents, teammates foraging-exc (test list), max_steps=20, slots=9"]
     env = make_environment("foraging", 20, FORAGING | {"slots": 9})
     expected = play_episodes(env, Policy.load(forager / "wide"), range(2500, 2520))["return"].tolist()
     table = pd.read_csv(forager / "slots.csv")

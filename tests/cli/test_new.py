@@ -50,7 +50,7 @@ def test_nothing_is_overwritten_and_names_are_checked(rlo, projects, without_hea
         ("torch", "is the name of an installed module"),
         ("My World", "must begin with a small letter"),
         ("../x", "must begin with a small letter"),
-        ("class", "must begin with a small letter"),
+        ("class", "a word of the Python language, which no package can have: try 'my-class'"),
     ):
         done = rlo("new", "environment", name, cwd=projects, code=2, **without_heavy)
         assert done.stderr.count("\n") == 1
@@ -85,3 +85,8 @@ def test_the_algorithm_trains_and_is_evaluated(rlo, projects):
     done = rlo("evaluate", "my_method", "--episodes", 2, cwd=home)
     assert "importing module my_method.network, which its policy comes from" in done.stdout
     assert not (Path(os.getcwd()) / "my_method").exists()
+
+
+@pytest.mark.parametrize(("kind", "example"), [("environment", "my-world"), ("algorithm", "small-mappo")])
+def test_help_gives_a_name_that_fits(rlo, tmp_path, without_heavy, kind, example):
+    assert f"e.g. {example}." in rlo("new", kind, "--help", cwd=tmp_path, COLUMNS="200", **without_heavy).stdout

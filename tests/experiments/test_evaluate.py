@@ -82,7 +82,7 @@ def test_a_run_is_evaluated_among_the_teammates_of_tests():
     settings = experiment("wolfpack", {"teammates": "wolfpack-exc", "max_steps": 20}, team_sizes=[2, 5])
     worlds = evaluation_worlds(settings)
     assert [world.options["team_size"] for world in worlds] == [2, 5]
-    assert all(world.options["split"] == "test" and "wolfpack-exc test" in world.name for world in worlds)
+    assert all(world.options["split"] == "test" and "wolfpack-exc (test list)" in world.name for world in worlds)
     tests = dict(worlds[1].options) | {"teammates": list(read_population("wolfpack-exc").test)}
     played, expected = (
         play(worlds[1], ["greedy"], {}, SEEDS),
@@ -123,8 +123,13 @@ def test_worlds_are_the_same_by_environment_and_options():
     for other in ({"slots": 9}, {"team_size": 2}, {"teammates": "foraging-exc"}, {"split": "test"}, {"max_food": 2}):
         assert not same({}, other)
         assert find_world("foraging", {}).name != find_world("foraging", other).name
-    assert find_world("foraging", {"slots": 9}).name == "foraging, 3 agents, all rules train, slots=9"
-    assert find_world("foraging", with_team_size("foraging", {}, 9)).name == "foraging, 9 agents, all rules train"
+    assert (
+        find_world("foraging", {"slots": 9}).name == "foraging, 3 agents, teammates all rules (training list), slots=9"
+    )
+    assert (
+        find_world("foraging", with_team_size("foraging", {}, 9)).name
+        == "foraging, 9 agents, teammates all rules (training list)"
+    )
     assert not same({}, {"controlled": "all"})
 
 
