@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_openness.envs.base import NO_OP, EnvSpec, Int, PackedObs, whole_numbers
+from rl_openness.envs.base import NO_OP, Bool, EnvSpec, Int, PackedObs, whole_numbers
 from rl_openness.envs.draws import DecisionDraws
 from rl_openness.errors import RunFailedError
 from rl_openness.policies.base import Policy
@@ -27,8 +27,8 @@ class UsersPolicy(Policy):
     It may choose for all rows: the choices of members that others decide for, or that are away, are dropped.
     """
 
-    num_actions: int | None = None
-    """As in `EnvSpec`; whoever lets it act says it beforehand, see `fit`."""
+    spec: EnvSpec | None = None
+    """Of the environment, where known (see `fit`): choices beyond its actions are told as the policy's mistake."""
 
     def __init__(self, policy: Policy, name: str, environment: str) -> None:
         self.name, self.memoryless = name, policy.memoryless
@@ -51,13 +51,19 @@ class UsersPolicy(Policy):
             raise self._failed(wrong, obs)
         deciding = obs.present if obs.controlled is None else obs.present & obs.controlled
         choices = np.where(deciding, choices, NO_OP)
-        limit = np.diff(obs.pair_ptr) if self.num_actions is None else np.full(len(choices), self.num_actions)
+        self._check_limits(choices, deciding, obs)
+        return choices
+
+    def _check_limits(self, choices: Int, deciding: Bool, obs: PackedObs) -> None:
+        if self.spec is None:
+            return
+        actions = self.spec.num_actions
+        limit = np.diff(obs.pair_ptr) if actions is None else np.full(len(choices), actions)
         illegal = np.flatnonzero((choices < NO_OP) | deciding & (choices >= limit))
         if len(illegal):
             row = int(illegal[0])
             chose = f"it chose {choices[row]} for row {row}, of copy {int(obs.agent_copy[row])}"
             raise self._failed(f"broke a rule: {chose}; legal: {NO_OP} (nothing) to {limit[row] - 1}", obs)
-        return choices
 
     def _failed(self, what: str, obs: PackedObs, error: BaseException | None = None) -> PolicyFailedError:
         place = f"call {self._calls}, {obs.num_copies} copies, {len(obs.present)} members"
@@ -89,5 +95,5 @@ def guarded(policy: Policy, name: str, environment: str) -> Policy:
 def fit(policy: Policy, spec: EnvSpec) -> Policy:
     """The policy, which knows what it may choose in an environment of that `spec` if it is a user's."""
     if isinstance(policy, UsersPolicy):
-        policy.num_actions = spec.num_actions
+        policy.spec = spec
     return policy
