@@ -22,7 +22,7 @@ from rl_openness.version import __version__
         ("list setups", ["2x3/S0", "5x5/S3", "185.8", "upstream"]),
         ("list algorithms", ["plato", "plato-strict", "frame: absolute"]),
         ("list environments", ["wildfire"]),
-        ("list policies", ["noop", "coalition", "Never fights.", "food farthest from itself", "shortest way (ours"]),
+        ("list policies", ["noop", "coalition", "Nobody does anything.", "food farthest from itself", "shortest way (ours"]),
     ],
 )
 def test_nothing_heavy_is_imported(rlo, without_heavy, tmp_path, command, words):
