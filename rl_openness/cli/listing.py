@@ -91,11 +91,13 @@ def policies() -> None:
     table = Table("environment", "policy", "what it does")
     for environment in filter(is_bundled, environment_names()):
         for name in rule_names(environment):
+            if environment == "wildfire" and name in GENERIC:  # the same ones, shown once below
+                continue
             table.add_row(environment, name, _what(find_rule(environment, name)))
         for name in learned_names(environment):
             table.add_row(environment, name, f"Learned: {find_recipe(f'{name}-{environment}').summary}")
     for name, kind in GENERIC.items():
-        table.add_row("any other", name, (inspect.getdoc(kind) or "").partition("\n")[0])
+        table.add_row("wildfire, any other", name, (inspect.getdoc(kind) or "").partition("\n")[0])
 
     def load(name: str) -> Policy:
         environment, _, policy = name.rpartition(".")

@@ -22,7 +22,10 @@ from rl_openness.version import __version__
         ("list setups", ["2x3/S0", "5x5/S3", "185.8", "upstream"]),
         ("list algorithms", ["plato", "plato-strict", "frame: absolute"]),
         ("list environments", ["wildfire"]),
-        ("list policies", ["noop", "coalition", "Nobody does anything.", "food farthest from itself", "shortest way (ours"]),
+        (
+            "list policies",
+            ["noop", "coalition", "Nobody does anything.", "food farthest from itself", "shortest way (ours"],
+        ),
     ],
 )
 def test_nothing_heavy_is_imported(rlo, without_heavy, tmp_path, command, words):
@@ -35,7 +38,7 @@ def test_every_policy_is_listed_with_words_of_its_own(rlo, without_heavy, tmp_pa
     printed = rlo("list", "policies", cwd=tmp_path, **without_heavy).stdout
     rows = [line.split("│")[1:4] for line in printed.splitlines() if line.startswith("│")]
     words = [what.strip() for _, _, what in rows]
-    assert len(set(words)) == len(words) == 6 + 8 + 8 + 3 + 2  # the last two are for any other environment
+    assert len(set(words)) == len(words) == 4 + 8 + 8 + 3 + 2  # the last two are for Wildfire and any other environment
     assert all(words)
 
 
