@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_openness.envs.adapters.copy import EVENTS, Copy, EnvironmentFailedError, Member, Played
-from rl_openness.envs.adapters.foreign import Convention, Foreign, Name, make_foreign
+from rl_openness.envs.adapters.foreign import Convention, ConventionError, Foreign, Name, made, make_foreign
 from rl_openness.envs.adapters.mapping import ObservationMapping, Reader
 from rl_openness.envs.base import NO_OP, EnvSpec, Int, OpenVectorEnv, PackedObs, StepResult, whole_numbers
 from rl_openness.envs.draws import Keys, child_seeds, step_keys
@@ -54,13 +54,16 @@ def bridge(
         _check_count("max_steps", max_steps)
     if isinstance(agents, str):
         _check_pattern(agents)
-    probe = make_foreign(make_env(), convention, over)
+    probe = make_foreign(made(make_env), convention, over)
     label = name or probe.label
     reader = Reader(mapping or ObservationMapping(), _declared(probe, agents, label))
     pattern = agents if isinstance(agents, str) else None
 
     def make() -> Foreign:
-        return make_foreign(make_env(), convention, over)
+        foreign = make_foreign(made(make_env), convention, over)
+        if any(copy.plays(foreign.env) for copy in copies):
+            raise UserError(f"environment {label}: what makes it gave the same object twice; make a new one every time")
+        return foreign
 
     copies = [
         Copy(make, reader, index=index, label=label, pattern=pattern, max_steps=max_steps)
@@ -85,11 +88,13 @@ def _check_pattern(pattern: str) -> None:
 def _declared(foreign: Foreign, agents: str | Sequence[str] | None, label: str) -> dict[Any, Any]:
     """Spaces of the agents that are known beforehand."""
     names: list[Name] = [] if agents is None or isinstance(agents, str) else list(agents)
-    names = names or foreign.declared() or list(foreign.reset(0).observations)
     try:
+        names = names or foreign.declared() or list(foreign.reset(0).observations)
         return {name: foreign.spaces(name) for name in names}
-    except ValueError as error:
+    except ConventionError as error:
         raise UserError(f"environment {label}: {error}") from None
+    except Exception as error:  # a user's code
+        raise UserError(f"environment {label} raised {type(error).__name__}: {error}") from error
 
 
 class BridgedEnv(OpenVectorEnv):
@@ -116,15 +121,18 @@ class BridgedEnv(OpenVectorEnv):
         self._episode = np.full(len(copies), -1, dtype=np.int64)
         self._obs: PackedObs | None = None
         self._begun = False
+        self._fault: EnvironmentFailedError | None = None
 
     def reset(self, seeds: Int | Sequence[int] | None = None, copies: Int | None = None) -> None:
         """See `OpenVectorEnv.reset`."""
         rows = begin_episodes(self._seed, self._episode, seeds, copies)
         if not self._begun and len(rows) < self.num_copies:
             raise ValueError("the first reset begins all copies")
+        if self._fault is not None and len(rows) < self.num_copies:
+            raise ValueError(f"after a failure reset all copies, for some have played the step ({self._fault})")
         for b in rows:
             self._begin(int(b))
-        self._begun, self._obs = True, None
+        self._begun, self._obs, self._fault = True, None, None
 
     def _begin(self, b: int) -> None:
         """The present episode of a copy; with `restart_failed` its environment gets a second chance."""
@@ -158,7 +166,12 @@ class BridgedEnv(OpenVectorEnv):
         return step_keys(self._seed, self._episode, steps)
 
     def step(self, choices: Int) -> StepResult:
-        """See `OpenVectorEnv.step`. An action of a fixed set that does nothing is played as the mapping's no-op."""
+        """See `OpenVectorEnv.step`. An action of a fixed set that does nothing is played as the mapping's no-op.
+
+        Raises EnvironmentFailedError, and after one RuntimeError until all copies are reset.
+        """
+        if self._fault is not None:
+            raise RuntimeError(f"a copy has failed: reset all copies before stepping on ({self._fault})")
         obs = self.observe()
         choices = self._check(choices, obs)
         played: list[Played | None] = []
@@ -167,6 +180,7 @@ class BridgedEnv(OpenVectorEnv):
                 played.append(copy.play(choices[start:stop].tolist()))
             except EnvironmentFailedError as fault:
                 if not self.restart_failed:
+                    self._fault = fault
                     raise
                 _LOG.warning("%s; the copy begins anew and its fragment is dropped", fault)
                 copy.renew()
@@ -303,12 +317,13 @@ class BridgedEnv(OpenVectorEnv):
         }
 
     def _digests(self, obs: PackedObs) -> NDArray[np.int64]:
-        """[B] what every copy observes, as a number."""
+        """[B] what every copy observes, and who, as a number."""
         cuts, task_cuts = obs.agent_ptr[1:-1], obs.task_ptr[1:-1]
         parts = [np.split(array, cuts) for array in (obs.agent_rows, obs.agent_id, obs.present)]
         parts.append(np.split(obs.task_rows, task_cuts))
         whole = [b"".join(array.tobytes() for array in copy) for copy in zip(*parts, strict=True)]
-        return np.array([zlib.crc32(text) for text in whole], dtype=np.int64)
+        names = [repr([member.name for member in copy.members]).encode() for copy in self._copies]
+        return np.array([zlib.crc32(text + who) for text, who in zip(whole, names, strict=True)], dtype=np.int64)
 
     def set_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Inverse of `get_state`: the same seeds and choices again, then the observations are compared.
@@ -316,9 +331,7 @@ class BridgedEnv(OpenVectorEnv):
         A copy that does not come back the same (an environment that ignores its seed) begins a new episode instead,
         with a warning; `anew` [B] tells which.
         """
-        whole = {name: whole_numbers(state[name], name) for name in STATE}
-        if whole["seed"].shape != self._seed.shape or whole["steps"].sum() != len(whole["step_sizes"]):
-            raise ValueError(f"the state is of another number of copies than {self.num_copies}")
+        whole = _checked_state(state, self.num_copies)
         self._seed, self._episode = whole["seed"].copy(), whole["episode"].copy()
         cuts = np.split(whole["choices"], np.cumsum(whole["step_sizes"])[:-1]) if len(whole["step_sizes"]) else []
         histories = iter(cuts)
@@ -350,7 +363,22 @@ class BridgedEnv(OpenVectorEnv):
                 for member, row in zip(copy.members, carries[b], strict=True):
                     member.row = int(row)
         self.anew, self._begun = lost, True
-        self._obs = None
+        self._obs = self._fault = None
+
+
+def _checked_state(state: Mapping[str, Any], num_copies: int) -> dict[str, Int]:
+    """The arrays of a state. Raises ValueError, naming the array, if they do not belong together."""
+    missing = [name for name in STATE if name not in state]
+    if missing:
+        raise ValueError(f"the state has no {missing[0]!r}: it is not one of a bridged environment")
+    whole = {name: whole_numbers(state[name], name) for name in STATE}
+    for name in ("seed", "episode", "steps", "members", "digest"):
+        if whole[name].shape != (num_copies,):
+            raise ValueError(f"the state's {name!r} has shape {whole[name].shape}, but there are {num_copies} copies")
+    for counts, name in (("steps", "step_sizes"), ("step_sizes", "choices"), ("members", "carry")):
+        if (whole[counts] < 0).any() or whole[name].shape != (whole[counts].sum(),):
+            raise ValueError(f"the state's {name!r} has shape {whole[name].shape}, which its {counts!r} contradict")
+    return whole
 
 
 def _tasks(members: Sequence[Member]) -> dict[int, Any]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rl_openness.envs.adapters.foreign import ConventionError, Foreign, Moment, Name
 from rl_openness.envs.adapters.mapping import Reader, Reading
 from rl_openness.envs.base import NO_OP
+from rl_openness.errors import UserError
 
 JOINS, LEAVES, ABSENCES, WITHOUT_ACTION = EVENTS = ("joins", "leaves", "absences", "without_action")
 """Stays that began after the reset; stays that ended before the episode; times that somebody went away; decisions of
@@ -86,6 +87,10 @@ class Copy:
     def adopt(self, foreign: Foreign) -> None:
         """Use an environment that was made already."""
         self._foreign = foreign
+
+    def plays(self, env: Any) -> bool:
+        """Whether this very object is the copy's environment now."""
+        return self._foreign is not None and self._foreign.env is env
 
     def begin(self, seed: int) -> None:
         """Start an episode. Raises EnvironmentFailedError."""
@@ -160,7 +165,7 @@ class Copy:
         if name not in self._reader.kind_of:
             if self._pattern is None or not re.fullmatch(self._pattern, str(name)):
                 also = "" if self._pattern is None else f" and does not match {self._pattern!r}"
-                remedy = "name it in possible_agents, or accept it by a pattern, agents='...'"
+                remedy = "name it in possible_agents, or accept it by a pattern (option bridge.agents)"
                 raise ConventionError(f"agent {name!r} was not declared{also}: {remedy}")
             assert self._foreign is not None
             self._reader.add(name, self._foreign.spaces(name))
@@ -172,6 +177,8 @@ class Copy:
             if self._foreign is None:
                 self._foreign = self._make()
             return call(self._foreign)
+        except UserError:  # it cannot be made: no other copy could be
+            raise
         except (Exception, SystemExit) as error:
             raise EnvironmentFailedError(self._where(f"raised {_told(error)}", joint)) from error
 

@@ -8,7 +8,7 @@ imported here: an environment is known by the classes it derives from.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -68,7 +68,7 @@ class Foreign(ABC):
 
     @abstractmethod
     def declared(self) -> list[Name] | None:
-        """Names that the environment knows beforehand; None if it does not say."""
+        """Names that the environment knows beforehand; None if it does not say. Raises ConventionError for no names."""
 
     @abstractmethod
     def spaces(self, name: Name) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -121,14 +121,14 @@ class ParallelForeign(Foreign):
     def declared(self) -> list[Name] | None:
         """See `Foreign.declared`."""
         names = getattr(self.env, "possible_agents", None)
-        return None if names is None else list(names)
+        return None if names is None else _name_list(names)
 
     def spaces(self, name: Name) -> tuple[gym.Space[Any], gym.Space[Any]]:
         """See `Foreign.spaces`."""
         try:
             return self.env.observation_space(name), self.env.action_space(name)
-        except (KeyError, TypeError, AttributeError, NotImplementedError) as error:
-            raise ConventionError(f"agent {name!r} has no observation_space or action_space ({error!r})") from None
+        except Exception as error:  # a user's code
+            raise ConventionError(f"agent {name!r} has no observation_space or action_space ({error!r})") from error
 
 
 class RllibForeign(Foreign):
@@ -166,18 +166,35 @@ class RllibForeign(Foreign):
     def declared(self) -> list[Name] | None:
         """See `Foreign.declared`."""
         names = getattr(self.env, "possible_agents", None) or getattr(self.env, "agents", None)
-        return list(names) if names else None
+        return _name_list(names) if names else None
 
     def spaces(self, name: Name) -> tuple[gym.Space[Any], gym.Space[Any]]:
         """See `Foreign.spaces`."""
         try:
             found = self.env.get_observation_space(name), self.env.get_action_space(name)
-        except (KeyError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
-            raise ConventionError(f"agent {name!r} has no observation or action space ({error!r})") from None
+        except Exception as error:  # a user's code
+            raise ConventionError(f"agent {name!r} has no observation or action space ({error!r})") from error
         for what, space in zip(("observation", "action"), found, strict=True):
             if not isinstance(space, gym.Space):
                 raise ConventionError(f"agent {name!r} has no {what} space: it is {space!r}")
         return found
+
+
+def _name_list(names: Any) -> list[Name]:
+    if isinstance(names, (str, bytes, Iterator)) or not isinstance(names, Iterable):
+        raise ConventionError(f"possible_agents must be a list of names, not {names!r:.80}")
+    return list(names)
+
+
+def made(make: Callable[[], Any]) -> Any:
+    """What a user's `make()` gives. Raises UserError with what it raised."""
+    try:
+        return make()
+    except UserError:
+        raise
+    except Exception as error:
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"the environment cannot be made: {told}") from error
 
 
 def _derives(env: Any, package: str, name: str) -> bool:
@@ -197,7 +214,7 @@ def convention_of(env: Any) -> Literal["parallel", "rllib"]:
         )
     raise UserError(
         f"{kind} is neither a PettingZoo ParallelEnv nor an RLlib MultiAgentEnv: derive from one, or name the "
-        "convention it follows by convention='parallel' or 'rllib'"
+        "convention it follows, parallel or rllib (option bridge.convention)"
     )
 
 

@@ -21,7 +21,9 @@ from rl_openness.errors import UserError, nearest
 
 MASK = "action_mask"
 MAX_ACTIONS = 4096
-"""Largest fixed set that a MultiDiscrete space is turned into."""
+"""Largest fixed set that a MultiDiscrete space is turned into,"""
+MAX_DISCRETE = 65_536
+"""and the largest Discrete space: a policy has an output for each."""
 
 
 class ObservationMapping(BaseModel):
@@ -79,15 +81,23 @@ def entries(space: gym.Space[Any], prefix: str = "") -> dict[str, gym.Space[Any]
         return {prefix: space}
     found: dict[str, gym.Space[Any]] = {}
     for name, each in space.spaces.items():
-        found |= entries(each, f"{prefix}.{name}" if prefix else str(name))
+        inner = entries(each, f"{prefix}.{name}" if prefix else str(name))
+        for twice in found.keys() & inner.keys():
+            raise UserError(f"two entries of the observations are {twice!r}, nested ones written with dots: rename one")
+        found |= inner
     return found
 
 
 def entry(observation: Any, name: str) -> Any:
     """The value of a leaf of `entries`."""
-    for key in name.split(".") if name else ():
-        observation = observation[key]
-    return observation
+    if not name:
+        return observation
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):  # a key may itself have dots
+        key = ".".join(parts[:cut])
+        if key in observation:
+            return entry(observation[key], ".".join(parts[cut:]))
+    raise KeyError(name)
 
 
 def width(space: gym.Space[Any], name: str) -> int:
@@ -163,6 +173,8 @@ class Kind:
             raise UserError(f"actions must be Discrete (or a small MultiDiscrete), not {self.acts}")
         if count > MAX_ACTIONS and isinstance(self.acts, gym.spaces.MultiDiscrete):
             raise UserError(f"actions MultiDiscrete({self.acts.nvec.tolist()}) are {count:,} combinations, too many")
+        if count > MAX_DISCRETE:
+            raise UserError(f"actions {self.acts} are too many: a fixed set has at most {MAX_DISCRETE:,}")
         return count
 
     def _rows_of(self, name: str) -> int:
@@ -208,6 +220,8 @@ class Kind:
         value = entry(observation, name)
         space = self.leaves[name]
         flat = np.asarray(value) if isinstance(space, gym.spaces.Box) else np.asarray(flatten(space, value))
+        if np.iscomplexobj(flat):
+            raise ValueError(f"entry {name or 'observation'!r} holds complex numbers: give real and imaginary parts")
         flat = flat.astype(np.float32, copy=False).ravel()
         if len(flat) != self.sizes[name]:
             raise ValueError(f"entry {name or 'observation'!r} has {len(flat)} numbers, not {self.sizes[name]}")
@@ -218,20 +232,28 @@ class Kind:
     def _with_tasks(self, observation: Any, row: Float, mask: Bool | None) -> Reading:
         mapping = self.mapping
         assert mapping.tasks is not None
-        tasks = np.asarray(entry(observation, mapping.tasks), dtype=np.float32)
+        tasks = self._task_rows(observation, mapping.tasks)
         if mapping.task_exists is None:
             exists = (tasks != 0).any(axis=1)
         else:
             exists = np.asarray(entry(observation, mapping.task_exists)).ravel() != 0
+            if len(exists) != len(tasks):
+                raise ValueError(f"entry {mapping.task_exists!r} has {len(exists)} numbers for {len(tasks)} tasks")
         slot = np.flatnonzero(exists)
         legal = np.ones(len(slot), dtype=np.bool_) if mask is None else mask[mapping.first_task_action + slot]
         pairs = np.empty((len(slot), 0), dtype=np.float32)
         if mapping.pairs is not None:
-            pairs = np.asarray(entry(observation, mapping.pairs), dtype=np.float32)[slot]
+            pairs = self._task_rows(observation, mapping.pairs)[slot]
         for name, rows in ((mapping.tasks, tasks[slot]), (mapping.pairs, pairs[legal])):
             if not np.isfinite(rows).all():
                 raise ValueError(f"entry {name!r} holds numbers that are not finite in the row of a task that exists")
         return Reading(row, None, tasks[slot], slot, legal, pairs)
+
+    def _task_rows(self, observation: Any, name: str) -> Float:
+        rows = np.asarray(entry(observation, name), dtype=np.float32)
+        if rows.shape != self.leaves[name].shape:
+            raise ValueError(f"entry {name!r} has shape {rows.shape}, but its space {self.leaves[name].shape}")
+        return rows
 
     def action(self, choice: int) -> Any:
         """The environment's action for a number 0 to `num_actions` - 1."""

@@ -53,6 +53,8 @@ def bridge_options(given: Mapping[str, Any]) -> BridgeOptions:
     except ValidationError as error:
         problem = error.errors()[0]
         path = [str(part) for part in problem["loc"]]
+        if path[:1] == ["agents"]:  # behind it stand the types that are tried one after another
+            raise UserError(f"{BRIDGE}.agents: a pattern or a list of names, not {given['agents']!r:.80}") from None
         where = ".".join([BRIDGE, *path])
         if problem["type"] != "extra_forbidden":
             raise UserError(f"{where}: {problem['msg']}, not {problem['input']!r}") from None

@@ -23,6 +23,8 @@ from rl_openness.envs.adapters.padding import GONE, ILLEGAL, AgentObs, Padding, 
 from rl_openness.envs.base import NO_OP, Bool, Float, Int, OpenVectorEnv, PackedObs, StepResult
 from rl_openness.errors import UserError
 
+MOST_PLACES = 10_000
+"""Largest `max_agents` and `max_tasks`: every observation has a row for each."""
 OnIllegal = Literal["no_op", "error"]
 Reward = Literal["team", "own"]
 
@@ -74,8 +76,8 @@ class PaddedCopy:
         max_agents = places if max_agents is None else max_agents
         given: Any
         for option, given in (("max_agents", max_agents), ("max_tasks", max_tasks)):
-            if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-                raise UserError(f"{option} must be a whole number of at least 0, not {given!r}")
+            if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= MOST_PLACES:
+                raise UserError(f"{option} must be a whole number from 0 to {MOST_PLACES:,}, not {given!r}")
         self.env, self.reward, self.illegal = env, reward, illegal
         self.padding = Padding(env.spec, max_agents, max_tasks, with_state=with_state)
         if getattr(env, "at_end", None) == "reset":
@@ -93,6 +95,8 @@ class PaddedCopy:
 
     def reset(self, seed: int | None = None) -> None:
         """Begin the next episode; of a `seed`, its episode 0. Without any seed the first one is random."""
+        if seed is not None and seed < 0:
+            raise UserError(f"a seed is a whole number of at least 0, not {seed!r}")
         if seed is None and not self._seeded:
             seed = int.from_bytes(os.urandom(6), "little")
         if seed is not None:
@@ -111,6 +115,8 @@ class PaddedCopy:
         """
         if not self._begun or self._over:
             raise UserError(f"the episode has {'ended' if self._begun else 'not begun'}: call reset before step")
+        if not isinstance(actions, Mapping):
+            raise UserError(f"step needs a dict, agent -> action, not {actions!r:.80}")
         if actions.keys() != set(expected):
             raise UserError(f"step needs the actions of {sorted(expected)}, got those of {sorted(map(str, actions))}")
         rows, choices, illegal = self.rows(), np.full(len(self.obs.present), NO_OP, dtype=np.int64), 0

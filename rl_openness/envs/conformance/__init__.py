@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rl_openness.envs.adapters.foreign import convention_of
+from rl_openness.envs.adapters.foreign import convention_of, made
 from rl_openness.envs.adapters.options import BridgeOptions
 from rl_openness.envs.base import OpenVectorEnv
 from rl_openness.envs.conformance.findings import Finding, Findings, Report
@@ -60,10 +60,11 @@ def check_foreign(
     """
     options, findings = bridge or BridgeOptions(), Findings()
     if options.convention == "auto":
-        convention_of(_made(make))
+        convention_of(made(make))
     checker = ForeignChecker(make, options.convention, findings, agents=options.agents, mask=options.mapping.mask)
     limit = min(steps, options.max_steps or steps)
     starts = {}
+    checker.check_new_each_time()
     for each in range(seed, seed + episodes):
         trajectory = checker.episode(each, limit, cut=limit == options.max_steps)
         if trajectory:
@@ -76,16 +77,6 @@ def check_foreign(
     if not findings.any_fault():
         _check_bridged(make, options, findings, seed, limit, name or "environment")
     return findings.report(checker.convention)
-
-
-def _made(make: Callable[[], Any]) -> Any:
-    try:
-        return make()
-    except UserError:
-        raise
-    except Exception as error:
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UserError(f"the environment cannot be made: {told}") from error
 
 
 def _check_bridged(

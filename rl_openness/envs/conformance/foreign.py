@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import numbers
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,15 @@ from rl_openness.envs.adapters.foreign import Convention, Foreign, Name, make_fo
 from rl_openness.envs.conformance.apart import watched, whom_it_answers
 from rl_openness.envs.conformance.findings import Findings
 from rl_openness.envs.conformance.rules import Episode, ParallelRules, Raw, RllibRules, Rules, difference
-from rl_openness.envs.conformance.values import action_outside, mask_of, misfit, random_action, same
+from rl_openness.envs.conformance.values import (
+    action_outside,
+    check_reward,
+    mask_of,
+    misfit,
+    random_action,
+    same,
+    short,
+)
 
 Spaces = tuple[gym.Space[Any], gym.Space[Any]]
 Trajectory = list[tuple[dict[Name, Any], Raw]]
@@ -51,7 +58,7 @@ class ForeignChecker:
         self.convention = self._rules.foreign.convention
         self._spaces: dict[Name, Spaces] = {}
         self._bad_spaces: set[Name] = set()
-        self._stepped_after_end = False
+        self._stepped_after_end = self._same_object = False
 
     def _new(self) -> Rules:
         foreign: Foreign = make_foreign(self._make(), self._wanted)
@@ -103,7 +110,7 @@ class ForeignChecker:
         for name, observation in raw.observations.items():
             self._check_observation(name, observation)
         for name, reward in raw.rewards.items():
-            self._check_reward(name, reward)
+            check_reward(self.findings, name, reward)
         over, done, acting = rules.over(raw), raw.done(), rules.acting(raw)
         if reset and over:
             text = "the episode is over at the reset: `agents` is empty"
@@ -137,9 +144,11 @@ class ForeignChecker:
                 answer = env.reset(seed=seed)
         except Exception as error:
             told = " ".join(f"{type(error).__name__}: {error}".split())
-            after = "" if joint is None else f" on the legal joint action {_short(joint)}"
+            after = "" if joint is None else f" on the legal joint action {short(joint)}"
             self.findings.fault("raised", f"{what} raised {told}{after}", "Mend the environment.")
             raise BrokenError from error
+        if not rules.lists_agents():
+            raise BrokenError
         if not isinstance(answer, tuple) or len(answer) != len(words):
             size = f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
             remedy = f"Return a tuple of {len(words)}: {', '.join(words)}."
@@ -164,6 +173,13 @@ class ForeignChecker:
                 self.findings.fault("space-missing", f"it has no spaces: {error}", remedy, name)
                 self._bad_spaces.add(name)
             return None
+        if self.convention == "parallel" and any(one is not two for one, two in zip(found, again, strict=True)):
+            self.findings.note(
+                "space-new",
+                "its spaces are new objects at every call, which PettingZoo's own test refuses",
+                "Make them once: @functools.lru_cache(maxsize=None) above observation_space and action_space.",
+                name,
+            )
         known = self._spaces.setdefault(name, (copy.deepcopy(found[0]), copy.deepcopy(found[1])))
         if again != found or known != found:
             other = next(pair for pair in (again, known) if pair != found)
@@ -198,7 +214,12 @@ class ForeignChecker:
             self.findings.note("mask-empty", text, remedy, name)
 
     def _check_declared(self, name: Name) -> None:
-        declared, agents = self._rules.foreign.declared(), self._agents
+        agents = self._agents
+        try:
+            declared = self._rules.foreign.declared()
+        except ValueError as error:
+            self.findings.fault("possible-agents", str(error), "Make it a list, the same at every call.")
+            return
         if not declared or name in declared:
             return
         if isinstance(agents, str) and re.fullmatch(agents, str(name)):
@@ -211,15 +232,6 @@ class ForeignChecker:
             "Name it in `possible_agents`, or accept it by a pattern: option bridge.agents, e.g. 'walker_.*'.",
             name,
         )
-
-    def _check_reward(self, name: Name, reward: Any) -> None:
-        number = isinstance(reward, (numbers.Real, np.number)) or (isinstance(reward, np.ndarray) and reward.ndim == 0)
-        if not number:
-            text = f"its reward is {_short(reward)}, which is no number"
-            self.findings.fault("reward-type", text, "Return a float.", name)
-        elif not np.isfinite(float(reward)):
-            text = f"its reward is {float(reward)}"
-            self.findings.fault("reward-finite", text, "Return finite rewards; the losses become NaN otherwise.", name)
 
     def _check_aliases(self, before: Raw, copied: Raw) -> None:
         """Observations that changed after they were returned."""
@@ -254,8 +266,20 @@ class ForeignChecker:
             text = "a step after the end of the episode gives it an observation, as if the episode went on"
             self.findings.note("after-end", text, remedy, name)
 
+    def check_new_each_time(self) -> None:
+        """Whether every copy will be an object of its own."""
+        another = self._new()
+        self._same_object = another.foreign.env is self._rules.foreign.env
+        if self._same_object:
+            text = "what makes the environment gave the same object twice: copies would play in one world"
+            self.findings.fault("same-object", text, "Make a new environment at every call.")
+        else:
+            self._closed(another)
+
     def check_repeats(self, seed: int, trajectory: Trajectory) -> None:
         """The same seed and actions again: alone, and with another copy that plays in between."""
+        if self._same_object:
+            return  # told already, and there is no second environment to compare with
         alone, touched = watched(lambda: self._first_difference(seed, trajectory, other=False))
         for name in touched:
             self.findings.seed, self.findings.step = seed, None
@@ -274,8 +298,8 @@ class ForeignChecker:
                 kind = "episode-leaks"
                 text = f"{what} depends on episodes before: with the same seed and actions a new environment differs"
                 self.findings.fault(kind, text, "Let reset put back everything that step has changed.", who)
-                return
-            self.findings.fault(kind, text, SEED_REMEDY, who)
+            else:
+                self.findings.fault(kind, text, SEED_REMEDY, who)
             return
         together = self._first_difference(seed, trajectory, other=True)
         if together is not None and not touched:
@@ -367,9 +391,11 @@ class ForeignChecker:
 
     def close(self) -> None:
         """Release the environment."""
-        self._rules.foreign.close()
+        self._closed(self._rules)
 
-
-def _short(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= 120 else f"{text[:120]} ..."
+    def _closed(self, rules: Rules) -> None:
+        try:
+            rules.foreign.close()
+        except Exception as error:  # noqa: BLE001 - it is told
+            text = f"close raised {short(f'{type(error).__name__}: {error}')}"
+            self.findings.note("close-raised", text, "Let close be called at any time, also twice.")

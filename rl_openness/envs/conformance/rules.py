@@ -11,7 +11,7 @@ import numpy as np
 
 from rl_openness.envs.adapters.foreign import ALL, Foreign, Name
 from rl_openness.envs.conformance.findings import Findings
-from rl_openness.envs.conformance.values import same
+from rl_openness.envs.conformance.values import same, short
 
 _NUMBERS = (bool, int, np.bool_, np.integer)
 
@@ -72,6 +72,10 @@ class Rules(ABC):
     def check(self, episode: Episode, raw: Raw, *, reset: bool) -> None:
         """Faults against this library's rules in one answer of the environment; `episode` is of before it."""
 
+    def lists_agents(self) -> bool:
+        """Whether it says who is there as it must; told if not."""
+        return True
+
     @abstractmethod
     def acting(self, raw: Raw) -> list[Name]:
         """Who acts next."""
@@ -121,6 +125,17 @@ class Rules(ABC):
                 name,
             )
 
+    def check_last(self, raw: Raw, elsewhere: str) -> None:
+        """Who is truncated should be seen once more; `elsewhere`: what others do where it is not."""
+        for name, flag in raw.truncated.items():
+            if name != ALL and flag and name not in raw.observations:
+                self.findings.note(
+                    "truncated-without-observation",
+                    f"it is truncated without a last observation: its value cannot go on, and {elsewhere}",
+                    "Return its last observation in the step in which it is truncated.",
+                    name,
+                )
+
 
 class ParallelRules(Rules):
     """PettingZoo: `agents` lists who is there; an episode is over when nobody is."""
@@ -165,7 +180,24 @@ class ParallelRules(Rules):
             )
         if not reset:
             self._check_vanished(episode, raw, set(listed))
+            self.check_last(raw, "PettingZoo's own test refuses it")
+            for name in [name for name, flag in raw.terminated.items() if flag and name not in raw.observations]:
+                self.findings.note(
+                    "terminated-without-observation",
+                    "it is terminated without a last observation, which PettingZoo's own test refuses",
+                    "Return an observation for it in this step, too; its numbers change nothing here.",
+                    name,
+                )
             self.check_names(episode, raw)
+
+    def lists_agents(self) -> bool:
+        """See `Rules.lists_agents`."""
+        listed = getattr(self.foreign.env, "agents", None)
+        if isinstance(listed, (list, tuple)):
+            return True
+        text = f"`agents` is {short(listed)} instead of a list of names"
+        self.findings.fault("agents-type", text, "Keep the names of those who are there in `self.agents`.")
+        return False
 
     def _check_vanished(self, episode: Episode, raw: Raw, listed: set[Name]) -> None:
         for name in sorted(episode.listed - listed - raw.done(), key=str):
@@ -213,15 +245,7 @@ class RllibRules(Rules):
                 f"Return {ALL!r} in truncateds, too: code that follows RLlib's documentation to the letter needs it.",
             )
         if not self.over(raw):
-            for name, flag in raw.truncated.items():
-                if name != ALL and flag and name not in raw.observations:
-                    self.findings.note(
-                        "truncated-without-observation",
-                        "it is truncated without a last observation: its value cannot go on, and RLlib's own "
-                        "algorithms stop with an error",
-                        "Return its last observation in the step in which it is truncated.",
-                        name,
-                    )
+            self.check_last(raw, "RLlib's own algorithms stop with an error")
         self.check_names(episode, raw)
 
     def acting(self, raw: Raw) -> list[Name]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from rl_openness.envs.adapters.foreign import Name
 from rl_openness.envs.adapters.mapping import MASK, count_actions, entries, entry, numbered_action
+from rl_openness.envs.conformance.findings import Findings
 
 
 def misfit(space: gym.Space[Any], value: Any, name: str = "") -> tuple[str, str, str] | None:
@@ -131,3 +134,20 @@ def action_outside(space: gym.Space[Any]) -> Any:
 def _short(value: Any) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 80 else f"{text[:80]} ..."
+
+
+def check_reward(findings: Findings, name: Name, reward: Any) -> None:
+    """Faults of a reward that is no finite number."""
+    number = isinstance(reward, (numbers.Real, np.number)) or (isinstance(reward, np.ndarray) and reward.ndim == 0)
+    if not number:
+        text = f"its reward is {short(reward)}, which is no number"
+        findings.fault("reward-type", text, "Return a float.", name)
+    elif not np.isfinite(float(reward)):
+        text = f"its reward is {float(reward)}"
+        findings.fault("reward-finite", text, "Return finite rewards; the losses become NaN otherwise.", name)
+
+
+def short(value: Any) -> str:
+    """A value in at most 120 characters of one line."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= 120 else f"{text[:120]} ..."

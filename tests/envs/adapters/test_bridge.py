@@ -196,7 +196,7 @@ def test_an_agent_that_nobody_declared() -> None:
     assert "agent 'z' was not declared" in text
     assert "environment scripted" in text
     assert "step 1" in text
-    assert "agents='...'" in text
+    assert "option bridge.agents" in text
     accepted = world(ScriptedParallel, [Line("ab"), Line("abz"), Line("abz")], agents="[a-z]")
     accepted.observe()
     play(accepted)

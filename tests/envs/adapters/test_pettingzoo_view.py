@@ -347,7 +347,7 @@ def test_mistakes_are_told_in_one_line():
         view_of("wildfire", render_mode="human")
     with pytest.raises(UserError, match="reward must be team or own, not 'mean'"):
         view_of("wildfire", reward="mean")
-    with pytest.raises(UserError, match="max_tasks must be a whole number of at least 0, not 2.5"):
+    with pytest.raises(UserError, match="max_tasks must be a whole number from 0 to 10,000, not 2.5"):
         view_of("wildfire", max_tasks=2.5)
     with pytest.raises(UserError, match="unknown environment 'wildfires'; did you mean 'wildfire'"):
         parallel_env("wildfires")

@@ -245,3 +245,68 @@ def test_nobody_declared_it():
 )
 def test_rewards(kind, reward, text):
     expect(check(broken_step(with_value(1, "a", reward))), "fault", kind, "a", 3, text)
+
+
+def test_spaces_and_agents_that_are_none():
+    class NoSpace(Meadow):
+        def action_space(self, name):
+            raise ZeroDivisionError("half a space")
+
+    expect(check(NoSpace), "fault", "space-missing", "a", 0, "ZeroDivisionError('half a space')")
+
+    class Nobody(Meadow):
+        def reset(self, seed=None, options=None):
+            answer = super().reset(seed, options)
+            self.agents = None
+            return answer
+
+    expect(check(Nobody), "fault", "agents-type", None, 0, "`agents` is None instead of a list of names")
+
+    class Number(Meadow):
+        possible_agents = 5
+
+        def __init__(self):
+            self.possible_agents = ("a", "b")
+            super().__init__()
+            self.possible_agents = 5
+
+    assert "possible-agents" in [each.kind for each in check(Number).faults]
+
+
+def test_spaces_that_are_made_at_every_call():
+    class Fresh(Meadow):
+        def action_space(self, name):
+            return gym.spaces.Discrete(3)
+
+    found = [each for each in check(Fresh).findings if each.kind == "space-new"]
+    assert [(each.severity, each.agent) for each in found] == [("note", "a")]
+
+
+def test_one_object_for_all_copies():
+    one = Meadow()
+    report = check(lambda: one)
+    assert [each.kind for each in report.faults] == ["same-object"]
+
+
+def test_a_close_that_raises():
+    class Stuck(Meadow):
+        def close(self):
+            raise OSError("window is gone")
+
+    report = check(Stuck)
+    assert report.faults == ()
+    assert "close raised OSError: window is gone" in next(e for e in report.notes if e.kind == "close-raised").text
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"), [(2, "terminated-without-observation"), (3, "truncated-without-observation")]
+)
+def test_stays_that_end_unseen(place, kind):
+    def change(env, answer):
+        if env.step_number == env.length:
+            answer[2]["a"], answer[3]["a"] = place == 2, place == 3
+            answer[0].pop("a", None)
+        return answer
+
+    found = [each for each in check(broken_step(change)).findings if each.kind == kind]
+    assert [(each.severity, each.agent, each.step) for each in found] == [("note", "a", 5)]
