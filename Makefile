@@ -2,16 +2,20 @@
 #
 #   PYTHON       the Python 3.11 to build .venv with (default: python3.11, else python3 if it is 3.11)
 #   TORCH_INDEX  package index that torch alone is installed from, e.g. PyTorch's own for CPU wheels (default: pip's)
+#   WORKERS      test processes side by side (default: 2; 0 = none but the one that reports)
 #   PYTEST_ARGS  more arguments for pytest, e.g. PYTEST_ARGS="-x -k wildfire"
 
 PYTHON ?= python3.11
 TORCH_INDEX ?=
+WORKERS ?= 2
 PYTEST_ARGS ?=
 VENV ?= .venv
 
 TORCH := torch==2.13.*
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
+# Whole files to a worker, so that what a file's tests share is made once.
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 # pip and setuptools are pinned too and build the package inside .venv, so nothing unpinned takes part in an install.
 # (setuptools' warning that a folder named like the package may shadow it is no news in this folder.)
@@ -36,10 +40,10 @@ quickstart: $(VENV)/.stamp-run  ## train and evaluate a small example
 	$(BIN)/rl-openness train tune_configs/quickstart.yaml
 
 test: $(VENV)/.stamp-dev  ## the whole test suite
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 test-fast: $(VENV)/.stamp-dev  ## without the tests that start many processes
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(PYTEST) -m "not slow" $(PYTEST_ARGS)
 
 lint: $(VENV)/.stamp-dev  ## ruff (rules and format), mypy, who may import whom; all four run even if one fails
 	@failed=""; \

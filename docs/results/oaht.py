@@ -79,8 +79,9 @@ def draw(curves: pd.DataFrame, title: str, path: Path) -> None:
             axes.plot(line["env_steps"], line["mean"], label=method)
             axes.fill_between(line["env_steps"], line["mean"] - line["half"], line["mean"] + line["half"], alpha=0.15)
         kind = "reference's protocol" if protocol == "reference" else "80 episodes, each once"
-        axes.set(title=f"{title}, {team_size} agents\n({kind})", xlabel="environment steps", ylabel="mean return")
+        axes.set(title=f"{team_size} agents ({kind})", xlabel="environment steps", ylabel="mean return")
         axes.legend(fontsize="small")
+    figure.suptitle(title)
     figure.savefig(path, dpi=110)
 
 

@@ -52,24 +52,32 @@ def test_what_lies_beside_checkpoints_disturbs_nothing(run, rlo, tmp_path, share
     assert {".DS_Store", ".notes", "²", "5", "000000002624"} <= left
 
 
+@pytest.fixture
+def long_training(run, tmp_path, shared_ray):
+    """A training of two million steps in a process, and what it has printed until the first iteration is read."""
+    command = argv("train", "--resume", "tiny", "--set", "run.env_steps=2000000")
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(**shared_ray), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            while not process.stdout.readline().startswith("iteration"):
+                assert process.poll() is None
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.mark.slow
-def test_a_run_is_trained_by_one_process_and_a_reader_may_leave(run, rlo, tmp_path, shared_ray):
-    long = argv("train", "--resume", "tiny", "--set", "run.env_steps=2000000")
-    first = subprocess.Popen(
-        long, cwd=tmp_path, env=environment(**shared_ray), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    line = first.stdout.readline()
-    while not line.startswith("iteration"):
-        line = first.stdout.readline()
+def test_a_run_is_trained_by_one_process_and_a_reader_may_leave(long_training, run, rlo, tmp_path):
     said = rlo("train", "--resume", "tiny", "--set", "run.env_steps=3000000", cwd=tmp_path, code=2).stderr
-    assert f"is in use by another process ({first.pid})" in said
-    first.stdout.close()  # as `| head` does; the training goes on, and a closed terminal makes it save
+    assert f"is in use by another process ({long_training.pid})" in said
+    long_training.stdout.close()  # as `| head` does; the training goes on, and a closed terminal makes it save
     rows = len(pd.read_csv(run / "progress.csv"))
-    while len(pd.read_csv(run / "progress.csv")) < rows + 200:
-        assert first.poll() is None
-    first.send_signal(signal.SIGHUP)
-    assert first.wait(240) == 130
-    assert first.stderr.read() == ""
+    while len(pd.read_csv(run / "progress.csv")) < rows + 50:
+        assert long_training.poll() is None
+    long_training.send_signal(signal.SIGHUP)
+    assert long_training.wait(240) == 130
+    assert long_training.stderr.read() == ""
     steps = pd.read_csv(run / "progress.csv")["env_steps"]
     assert (run / "checkpoints" / f"{steps.iloc[-1]:012d}" / "state").is_dir()
     assert steps.is_monotonic_increasing
