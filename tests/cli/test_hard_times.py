@@ -56,6 +56,7 @@ def test_what_lies_beside_checkpoints_disturbs_nothing(run, rlo, tmp_path, share
 def long_training(run, tmp_path, shared_ray):
     """A training of two million steps in a process, and what it has printed until the first iteration is read."""
     command = argv("train", "--resume", "tiny", "--set", "run.env_steps=2000000")
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, here and in what is started
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment(**shared_ray), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -65,6 +66,7 @@ def long_training(run, tmp_path, shared_ray):
             yield process
         finally:
             process.kill()
+            signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.slow

@@ -130,8 +130,10 @@ def test_measured_on_the_same_episodes_as_the_built_in_prey(
     short: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prey_wolfpack, "EPISODES", 3)
-    card = prey_wolfpack.measure(prey_wolfpack.learn(request_in(tmp_path / "a")))
+    said: list[str] = []
+    card = prey_wolfpack.measure(prey_wolfpack.learn(request_in(tmp_path / "a")), said.append)
     assert len(card["captures"]) == 4
+    assert said
     for captures in card["captures"].values():
         assert list(captures) == ["dqn", "evader", "random"]
         assert all(number["mean"] >= 0 for number in captures.values())
